@@ -20,7 +20,7 @@ from neve import Lake, Table
 from neve.model.metadata import to_neve_metadata
 from tests.peers.readers import BASIC_READERS, CACHING_DUCKDB, Reader
 from tests.peers.spark import NAME as SPARK
-from tests.support.compaction_tables import delete_equal, delete_rows
+from tests.support.tables import delete_equal, delete_rows
 
 READ = "SELECT * FROM {t}"
 FOLDER = 255  # bytes: the longest name that file systems take

@@ -19,8 +19,8 @@ from tests.peers.metadata_structure import by_neve, local
 from tests.peers.readers import READERS
 from tests.peers.spark import NAME as SPARK
 from tests.proof import results_ledger as ledger
-from tests.support.compaction_tables import delete_rows
 from tests.support.evolved_tables import edit_avro
+from tests.support.tables import delete_rows
 
 ENGINES = (*READERS, SPARK)
 Row = dict[str, Any]

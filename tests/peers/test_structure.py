@@ -12,7 +12,7 @@ import pytest
 import neve
 from tests.peers import metadata_structure as structure
 from tests.peers.metadata_structure import CLAIMS, Structure, StructureView, by_neve
-from tests.support.compaction_tables import delete_rows
+from tests.support.tables import delete_rows
 
 
 @pytest.fixture(scope="module")

@@ -35,14 +35,14 @@ from uuid import UUID
 import pyarrow as pa
 
 from neve import Table
-from neve.tree.entries import DETAIL, Content, EntryTable, Status
-from neve.tree.read import manifests_of, read_entries
+from neve.tree.entries import Content, EntryTable, Status
+from neve.tree.read import manifests_of
 from tests.peers.known_bugs import witnesses
 from tests.peers.readers import for_peers
 from tests.support.coverage import WANTS_ALL_CASES
 from tests.support.dml_cases import Case, Run
-from tests.support.dml_tables import files_of
 from tests.support.spark_oracle import difference, kinds, plain
+from tests.support.tables import entries_of, lineage_of, on_disk
 from tests.support.text_rows import Rows
 
 LINEAGE = ["_row_id", "_last_updated_sequence_number"]
@@ -58,7 +58,7 @@ class Played:
     location: str
     files: set[str]
     snapshots: frozenset[int]
-    lineage: dict[Any, tuple[int, int]]
+    lineage: dict[Any, tuple[int | None, int | None]]
     table: Table
     result: Any = None
     answer: pa.Table | None = None  # of the oracle
@@ -69,7 +69,7 @@ class Played:
         metadata = table.context.metadata
         ids = frozenset(s.snapshot_id for s in metadata.snapshots)
         lineage = _lineage(table) if run.version > 2 and _is_told_apart(rows.arrow()) else {}
-        return cls(case, run, rows, table.context.iceberg.metadata_location, files_of(table), ids, lineage, table)
+        return cls(case, run, rows, table.context.iceberg.metadata_location, on_disk(table, ""), ids, lineage, table)
 
     def after(self, table: Table, result: Any, answer: pa.Table) -> Played:
         """What a case leaves."""
@@ -96,12 +96,7 @@ class Played:
     @cached_property
     def entries(self) -> EntryTable:
         """The entries of the last new snapshot, tombstones included."""
-        return self._entries(self.new_snapshots[-1])
-
-    def _entries(self, snapshot: Any) -> EntryTable:
-        context = self.table.context
-        manifests = manifests_of(context.io, self.metadata, snapshot)
-        return read_entries(context.io, manifests, context.specs, detail=DETAIL.names)
+        return entries_of(self.table, self.new_snapshots[-1])
 
     def touched(self, status: Status, *contents: Content) -> EntryTable:
         """The files that the last new snapshot added or removed."""
@@ -118,7 +113,7 @@ class Played:
         for snapshot in self.new_snapshots:
             manifests = manifests_of(self.table.context.io, self.metadata, snapshot)
             found |= {snapshot.tree_root_location, *(m.file for m in manifests)}
-            found |= set(self._entries(snapshot)["file_path"].to_pylist())
+            found |= set(entries_of(self.table, snapshot)["file_path"].to_pylist())
         return found
 
     def read(self, branch: str, engine: Literal["arrow", "spark"] = "arrow") -> pa.Table:
@@ -182,11 +177,11 @@ def columns_are_those_before(played: Played) -> None:
 
 
 def storage_lost_nothing(played: Played) -> None:
-    assert not (gone := played.files - files_of(played.table)), f"gone from storage: {sorted(gone)}"
+    assert not (gone := played.files - on_disk(played.table, "")), f"gone from storage: {sorted(gone)}"
 
 
 def storage_holds_nothing_unreachable(played: Played) -> None:
-    stray = files_of(played.table) - played.files - played.reachable()
+    stray = on_disk(played.table, "") - played.files - played.reachable()
     if played.case.unknown == "lost":
         assert any("/data/" in path for path in stray), "the files of a commit that may have landed were deleted"
         return
@@ -367,12 +362,10 @@ def _is_told_apart(table: pa.Table) -> bool:
     return None not in ids and len(set(ids)) == len(ids)
 
 
-def _lineage(table: Table) -> dict[Any, tuple[int, int]]:
+def _lineage(table: Table) -> dict[Any, tuple[int | None, int | None]]:
     """Row id and number of each row; nothing for a table whose rows have no ids yet because it was upgraded."""
-    found = table.scan(columns=["id", *LINEAGE]).to_arrow(engine="arrow").to_pylist()
-    if any(row[LINEAGE[0]] is None for row in found):
-        return {}
-    return {row["id"]: (row[LINEAGE[0]], row[LINEAGE[1]]) for row in found}
+    found = lineage_of(table)
+    return {} if any(row_id is None for row_id, _ in found.values()) else found
 
 
 def _by_id(table: pa.Table) -> dict[Any, dict[str, Any]]:

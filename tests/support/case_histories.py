@@ -9,24 +9,21 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
-from uuid import UUID, uuid4
+from uuid import UUID
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 from pyiceberg.table.sorting import UNSORTED_SORT_ORDER, SortField, SortOrder
 from pyiceberg.transforms import IdentityTransform
 
 from neve import Lake, Table
-from neve.commit.actions import Append, RemovedFiles, RewriteFiles, RowDelta
-from neve.commit.outcome import require_committed
-from neve.commit.protocol import commit
+from neve.commit.actions import Append, RemovedFiles, RewriteFiles
 from neve.model.ddl import schema_of_ddl
 from neve.run.write.data_files import write_arrow_table
 from neve.run.write.file_schema import arrow_file_schema
 from neve.run.write.target import WriteTarget
-from neve.tree.entries import Content, EntryTable, Status
-from tests.support.foreign_equality_deletes import another_engine_writes
+from neve.tree.entries import Content, EntryTable
 from tests.support.spark_oracle import Oracle
+from tests.support.tables import commit_to, delete_equal, stored
 from tests.support.text_rows import Rows
 
 Step = Mapping[str, Any]
@@ -132,19 +129,12 @@ class Builder:
     def _empty_file(self, empty_file: bool) -> None:
         """A data file of no rows: other writers leave them, this engine does not."""
         table = self.table
-        schema = arrow_file_schema(table.schema)
-        self._commit(table, Append(_stored(table, schema.empty_table(), Content.DATA)))
+        commit_to(table, Append(stored(table, arrow_file_schema(table.schema).empty_table(), Content.DATA)))
 
     def _equality_deletes(self, equality_deletes: Mapping[str, list[Any]]) -> None:
         """An equality delete of one column under the default spec, which must be unpartitioned."""
-        table = self.table
         (name, values), *_ = equality_deletes.items()
-        field = arrow_file_schema(table.schema).field(name)
-        rows = pa.table([pa.array(values, field.type)], schema=pa.schema([field]))
-        ids = [table.schema.find_field(name).field_id]
-        delete = _stored(table, rows, Content.EQUALITY_DELETES, equality_ids=[ids])
-        with another_engine_writes():
-            self._commit(table, RowDelta(added_deletes=delete))
+        delete_equal(self.table, *values, column=name)
         kept = tuple(row for row in self.rows.values if row[name] not in values)
         self.rows = Rows(self.rows.columns, kept)
 
@@ -158,10 +148,7 @@ class Builder:
             write_arrow_table(rows, WriteTarget.of(metadata, table.context.facts.io_properties)), plan.files.specs
         )
         vectors = RemovedFiles(entries=plan.deletes) if metadata.format_version > 2 else RemovedFiles()
-        self._commit(table, RewriteFiles(RemovedFiles(entries=plan.files), files, vectors))
-
-    def _commit(self, table: Table, action: Any) -> None:
-        require_committed(commit(table.context.catalog, table.context.iceberg, action))
+        commit_to(table, RewriteFiles(RemovedFiles(entries=plan.files), files, vectors))
 
 
 VERBS = (
@@ -190,23 +177,3 @@ def _written(rows: Rows) -> pa.Table:
             values = [None if v is None else UUID(v).bytes for v in table.column(at).to_pylist()]
             table = table.set_column(at, column.name, pa.array(values, pa.binary(16)))
     return table
-
-
-def _stored(table: Table, rows: pa.Table, content: Content, **stated: Any) -> EntryTable:
-    """A file of rows under the table's default spec, and its entry."""
-    context = table.context
-    place = f"{context.metadata.location}/data/{uuid4()}.parquet"
-    with context.io.new_output(place).create() as stream:
-        pq.write_table(rows, stream)
-    columns = {
-        "manifest": -1,
-        "status": int(Status.ADDED),
-        "content": int(content),
-        "file_path": place,
-        "file_format": "PARQUET",
-        "spec_id": context.metadata.default_spec_id,
-        "record_count": rows.num_rows,
-        "file_size_in_bytes": len(context.io.new_input(place)),
-        **stated,
-    }
-    return EntryTable.from_columns(columns, context.specs, 1)

@@ -14,7 +14,8 @@ from typing import Any
 from neve import Table
 from neve.commit.environment import Phase
 from tests.support.compaction_process import Order, compaction
-from tests.support.compaction_tables import PARTIAL, Row, files_of
+from tests.support.compaction_tables import PARTIAL
+from tests.support.tables import Row, files_of
 
 REGIONS = ("asia", "eu", "us")
 SPECS = (["region"], ["region", "bucket(2, id)"], ["bucket(2, id)"], ["truncate(40, id)"], [])

@@ -7,60 +7,20 @@ so nothing has to be copied, and whatever a case removed or damaged would be mis
 from __future__ import annotations
 
 import json
-import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any
 
-from pyspark.sql import SparkSession
-from sqlalchemy import create_engine
-from sqlalchemy.event import listen
-
-from neve import Lake, Table
-from neve.catalog.sql import EmbeddedCatalog
-from neve.catalog.swap import MaybeSwapped, SwapStatus
-from neve.commit.environment import Environment, Phase
+from neve import Table
 from tests.support.case_histories import Builder, Step
 from tests.support.dml_cases import Case, Run, histories
 from tests.support.reference_engine import Finished
 from tests.support.spark_oracle import Oracle
 from tests.support.text_rows import Rows
+from tests.support.two_writers import TwoWriters
 
 TABLE = "db.t"
 SOURCE = "db.source"
-
-
-class Forgetful(EmbeddedCatalog):
-    """A catalog that may lose its answer to a swap: after it landed, or instead of it."""
-
-    forgets: str | None = None
-
-    def swap(self, table: Any, requirements: Any, updates: Any) -> Any:
-        how, self.forgets = self.forgets, None
-        if how is None:
-            return super().swap(table, requirements, updates)
-        self.lost = True
-        location = "file:///nowhere.metadata.json"
-        if how == "landed":
-            location = super().swap(table, requirements, updates).metadata_location
-        raise MaybeSwapped("No answer.", table.name(), table.metadata, table.metadata_location, location, updates)
-
-    def swap_status(self, unknown: MaybeSwapped) -> SwapStatus:
-        return SwapStatus.OPEN if getattr(self, "lost", False) else super().swap_status(unknown)
-
-
-@dataclass
-class Interruption:
-    """Lets someone else act once, before the checks of the first commit that follows."""
-
-    act: Callable[[], None] | None = None
-
-    def observe(self, phase: Phase, attempt: int) -> None:
-        if phase is Phase.CHECK and self.act is not None:
-            act, self.act = self.act, None
-            act()
 
 
 @dataclass(frozen=True)
@@ -72,22 +32,17 @@ class Template:
 
 
 @dataclass
-class Stage:
+class Stage(TwoWriters):
     """One lake for many cases."""
 
-    folder: Path
-    spark: SparkSession
     templates: dict[tuple[str, int], Template] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.catalog = _quick(Forgetful(self.folder / "lake"))
-        self.interruption = Interruption()
-        environment = Environment(observe=self.interruption.observe, sleep=lambda seconds: None)
-        self.lake = Lake(self.catalog, self.spark, environment=environment)
-        self.others = Lake(_quick(EmbeddedCatalog(self.folder / "lake")), self.spark)
+        super().__post_init__()
         self.finished = Finished()
-        (self.folder / "rows").mkdir()
-        self.oracle = Oracle(self.spark, self.folder / "rows")
+        rows = self.folder / "rows"
+        rows.mkdir()
+        self.oracle = Oracle(self.spark, rows)
 
     # --- tables ---
 
@@ -95,7 +50,7 @@ class Stage:
         """The table of a history, made when it is first asked for."""
         key = history if isinstance(history, str) else json.dumps(history, default=str), version
         if key not in self.templates:
-            builder = Builder(self.others, self.oracle, f"db.h{len(self.templates)}", version)
+            builder = Builder(self.theirs, self.oracle, f"db.h{len(self.templates)}", version)
             for step in flat(history):
                 builder.take(step)
             self.templates[key] = Template(builder.table.iceberg.metadata_location, builder.rows)
@@ -105,7 +60,7 @@ class Stage:
         """The table of a case before its statement, and its rows."""
         template = self.template(case.history, run.version)
         self._forget(TABLE)
-        table = self.others.register_table(TABLE, template.location)
+        table = self.theirs.register_table(TABLE, template.location)
         modes = {f"write.{command}.mode": run.mode_name for command in ("delete", "update", "merge")}
         return table.set_properties(**modes, **_settings(case), **case.properties), template.rows
 
@@ -117,24 +72,24 @@ class Stage:
         self.oracle.show("source", rows)
         if SOURCE in " ".join(case.statements):
             self._forget(SOURCE)
-            self.others.create_table(SOURCE, rows.ddl).append(rows.arrow())
+            self.theirs.create_table(SOURCE, rows.ddl).append(rows.arrow())
         return rows
 
     def _forget(self, name: str) -> None:
-        if name in self.others.tables("db"):
-            self.others.drop_table(name)
+        if name in self.theirs.tables("db"):
+            self.theirs.drop_table(name)
 
     # --- what happens around a statement ---
 
     def interrupted(self, case: Case, rows: Rows) -> Builder:
         """Have another writer commit between plan and commit; the rows it appends show in the builder."""
-        other = Builder(self.others, self.oracle, TABLE, 0, rows)
+        other = Builder(self.theirs, self.oracle, TABLE, 0, rows)
 
         def act() -> None:
             for step in case.steps_meanwhile:
                 other.take(step)
 
-        self.interruption.act = act if case.steps_meanwhile else None
+        self.interrupt(*([act] if case.steps_meanwhile else []))
         return other
 
     @contextmanager
@@ -153,26 +108,6 @@ def flat(history: str | list[Step | str]) -> Iterator[Step]:
         yield from flat(step) if isinstance(step, str) else [step]
 
 
-def files_of(table: Table) -> set[str]:
-    """Every file in the folder of a table, as the metadata names them."""
-    place = table.context.metadata.location
-    root = place.removeprefix("file://")
-    return {f"file://{folder}/{name}" for folder, _, names in os.walk(root) for name in names}
-
-
-@contextmanager
-def out_of_reach(table: Table, where: str | None) -> Iterator[None]:
-    """Take the data files a condition cannot rule out from storage for a while: who needs none does not notice."""
-    paths = [Path(p.removeprefix("file://")) for p in table.scan(where).plan().files["file_path"].to_pylist()]
-    for path in paths:
-        path.rename(path.with_name(path.name + ".away"))
-    try:
-        yield
-    finally:
-        for path in paths:
-            path.with_name(path.name + ".away").rename(path)
-
-
 def _settings(case: Case) -> dict[str, str]:
     settings = {}
     if case.isolation:
@@ -180,10 +115,3 @@ def _settings(case: Case) -> dict[str, str]:
     if case.outcome == "conflict":
         settings["neve.commit.reruns"] = "0"
     return settings
-
-
-def _quick(catalog: Any) -> Any:
-    """The catalog with connections that are kept and do not wait for the disk: one process, and no power cut."""
-    catalog.engine = create_engine(catalog.engine.url, connect_args={"timeout": 60})
-    listen(catalog.engine, "connect", lambda connection, _: connection.execute("PRAGMA synchronous=OFF"))
-    return catalog

@@ -45,9 +45,16 @@ def entries(specs: Specs, files: Sequence[dict[str, Any]], detail: Sequence[str]
     return EntryTable.from_columns(columns, specs, len(rows), detail)
 
 
+def new_entries(specs: Specs, files: Sequence[dict[str, Any]], detail: Sequence[str] = ()) -> EntryTable:
+    """Files as a writer is about to commit them: no manifest has them, and they have no numbers yet."""
+    numbers = dict.fromkeys(("snapshot_id", "sequence_number", "file_sequence_number"))
+    new = {"manifest": -1, "row": -1, "status": Status.ADDED, **numbers}
+    return entries(specs, [new | file for file in files], detail)
+
+
 def _tuple(specs: Specs, file: dict[str, Any]) -> dict[str, Any]:
-    columns = specs.columns(file["spec_id"])
-    return dict(zip(columns, file.get("partition") or (None,) * len(columns), strict=True))
+    partition = file.get("partition")
+    return dict(zip(specs.columns(file["spec_id"]), partition, strict=True)) if partition is not None else {}
 
 
 def _plain(value: Any) -> Any:

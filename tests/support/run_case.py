@@ -13,7 +13,8 @@ from neve import CommitConflict, CommitUnknown, NeveError, Table
 from tests.peers.readers import for_peers
 from tests.support.case_checks import Played, check
 from tests.support.dml_cases import Case, Run
-from tests.support.dml_tables import TABLE, Stage, out_of_reach
+from tests.support.dml_tables import TABLE, Stage
+from tests.support.tables import out_of_reach
 from tests.support.text_rows import Rows
 
 
@@ -30,10 +31,10 @@ def play(stage: Stage, case: Case, run: Run) -> None:
         if unread := before.expected.get("unread"):
             around.enter_context(out_of_reach(table, unread))
         result = Attempt(stage, case).made()
-    assert stage.interruption.act is None, "nobody got in between: the statement made no commit"
+    assert not stage.interruption.acts, "nobody got in between: the statement made no commit"
     theirs = Rows(rows.columns, other.theirs)
     expected = _expected(stage, case, rows, source, theirs)
-    played = before.after(stage.lake.table(TABLE), result, expected)
+    played = before.after(stage.mine.table(TABLE), result, expected)
     check(played)
     if played.has_changed:
         stage.finished.keep(f"{case.name}-{run}", for_peers(played.table).metadata_location, played.main_rows)
@@ -58,8 +59,8 @@ class Attempt:
 
     def _run(self) -> Any:
         if self.case.calls:
-            return _called(self.stage.lake.table(TABLE), self.case.calls, self.stage)
-        return [self.stage.lake.sql(statement) for statement in self.case.statements][-1]
+            return _called(self.stage.mine.table(TABLE), self.case.calls, self.stage)
+        return [self.stage.mine.sql(statement) for statement in self.case.statements][-1]
 
     def _refused(self, kind: type[NeveError], message: str) -> None:
         with pytest.raises(kind, match=f"(?i){message}"):

@@ -12,12 +12,10 @@ from neve.commit.actions import Append
 from neve.errors import CommitConflict, CommitUnknown, TableError, UnknownName
 from neve.ops.context import TableContext
 from neve.ops.maintenance.rewrite_run import _batches
-from tests.support.compaction_tables import (
-    NEWEST,
-    PARTIAL,
-    VERSIONS,
-    WITH_DELETES,
-    Place,
+from tests.support.compaction_tables import NEWEST, PARTIAL, VERSIONS, WITH_DELETES, Place, some_rows
+from tests.support.coverage import on_versions
+from tests.support.metadata_tables import Kit, plus
+from tests.support.tables import (
     append,
     away,
     delete_equal,
@@ -32,12 +30,9 @@ from tests.support.compaction_tables import (
     paths_of,
     per_partition,
     rows_of,
-    some_rows,
     summary_of,
     unchanged,
 )
-from tests.support.coverage import on_versions
-from tests.support.metadata_tables import Kit, plus
 
 EVERY_VERSION = on_versions(*VERSIONS)
 AT_ONCE = {"neve.commit.reruns": "0"}

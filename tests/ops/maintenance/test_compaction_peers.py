@@ -12,20 +12,12 @@ from pyiceberg.types import LongType
 from neve import Table
 from tests.peers.readers import for_peers, pyiceberg_rows
 from tests.peers.spark import Spark
-from tests.support.compaction_tables import (
-    ALL,
-    PARTIAL,
-    WITH_DELETES,
-    Place,
-    append,
-    delete_equal,
-    delete_rows,
-    some_rows,
-)
+from tests.support.compaction_tables import ALL, PARTIAL, WITH_DELETES, Place, some_rows
 from tests.support.coverage import own
 from tests.support.duckdb_reader import DuckDB
 from tests.support.reference_engine import Finished
 from tests.support.spark_oracle import difference
+from tests.support.tables import append, delete_equal, delete_rows
 
 WAYS: dict[str, Callable[[Any], Any]] = {
     "in_place": lambda rewrite: rewrite.keep_spec().options({**ALL, **PARTIAL, "partial-progress.max-commits": 2}),

@@ -8,23 +8,9 @@ import pytest
 
 from neve import Table
 from neve.ops.maintenance.rewrite_data_files import Progress
-from tests.support.compaction_tables import (
-    ALL,
-    NEWEST,
-    PARTIAL,
-    Place,
-    append,
-    away,
-    delete_rows,
-    files_of,
-    head,
-    ids_of,
-    per_partition,
-    rows_of,
-    some_rows,
-    unchanged,
-)
+from tests.support.compaction_tables import ALL, NEWEST, PARTIAL, Place, some_rows
 from tests.support.coverage import on_versions
+from tests.support.tables import append, away, delete_rows, files_of, head, ids_of, per_partition, rows_of, unchanged
 
 
 class Stop(BaseException):

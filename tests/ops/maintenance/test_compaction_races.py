@@ -12,14 +12,9 @@ import pytest
 
 from neve import Table
 from neve.errors import CommitConflict
-from tests.support.compaction_tables import (
-    ALL,
-    COLUMNS,
-    NEWEST,
-    PARTIAL,
-    VERSIONS,
-    WITH_DELETES,
-    Place,
+from tests.support.compaction_tables import ALL, COLUMNS, NEWEST, PARTIAL, VERSIONS, WITH_DELETES, Place, some_rows
+from tests.support.coverage import on_versions
+from tests.support.tables import (
     append,
     delete_equal,
     delete_rows,
@@ -29,9 +24,7 @@ from tests.support.compaction_tables import (
     ids_of,
     per_partition,
     rows_of,
-    some_rows,
 )
-from tests.support.coverage import on_versions
 
 
 def three(place: Place, version: int = NEWEST, files: int = 4) -> Table:

@@ -25,12 +25,9 @@ from __future__ import annotations
 import pytest
 
 from neve import Table
-from tests.support.compaction_tables import (
-    ALL,
-    NEWEST,
-    VERSIONS,
-    WITH_DELETES,
-    Place,
+from tests.support.compaction_tables import ALL, NEWEST, VERSIONS, WITH_DELETES, Place, some_rows
+from tests.support.coverage import on_versions, own
+from tests.support.tables import (
     append,
     delete_equal,
     delete_rows,
@@ -40,9 +37,7 @@ from tests.support.compaction_tables import (
     ids_of,
     paths_of,
     per_partition,
-    some_rows,
 )
-from tests.support.coverage import on_versions, own
 
 WITH_POSITIONS = on_versions(*WITH_DELETES)
 

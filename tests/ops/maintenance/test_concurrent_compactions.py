@@ -27,8 +27,8 @@ import neve
 from neve import Table
 from tests.support.compaction_orders import COMPACTION_FIRST, MEETING, OTHER_FIRST, REGIONS, Draw, Round, Slot, slots
 from tests.support.compaction_process import Order, Worker
-from tests.support.compaction_tables import Row, append
 from tests.support.coverage import spread
+from tests.support.tables import Row, append
 
 ROUNDS = int(os.environ.get("NEVE_ROUNDS", "4"))
 SEED = os.environ.get("NEVE_SEED", "4")

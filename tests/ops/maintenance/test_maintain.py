@@ -6,16 +6,8 @@ import pytest
 
 from neve import Table
 from neve.errors import UserError
-from tests.support.compaction_tables import (
-    Place,
-    append,
-    delete_equal,
-    delete_rows,
-    deletes_of,
-    files_of,
-    rows_of,
-    some_rows,
-)
+from tests.support.compaction_tables import Place, some_rows
+from tests.support.tables import append, delete_equal, delete_rows, deletes_of, files_of, rows_of
 
 VERBS = {
     "rewrite_position_deletes",

@@ -20,21 +20,9 @@ from pyiceberg.types import FixedType, LongType, NestedField
 from neve import Table
 from neve.errors import UnknownName, UserError
 from neve.model.ddl import schema_of_ddl
-from tests.support.compaction_tables import (
-    ALL,
-    COLUMNS,
-    NEWEST,
-    Place,
-    append,
-    delete_rows,
-    files_of,
-    local,
-    per_partition,
-    rows_of,
-    some_rows,
-    unchanged,
-)
+from tests.support.compaction_tables import ALL, COLUMNS, NEWEST, Place, some_rows
 from tests.support.coverage import on_versions
+from tests.support.tables import append, delete_rows, files_of, local, per_partition, rows_of, unchanged
 
 BY_AMOUNT = SortOrder(
     SortField(3, IdentityTransform(), SortDirection.DESC, NullOrder.NULLS_LAST),

@@ -16,9 +16,9 @@ from neve.io.deletion_vectors import PositionSet
 from neve.ops.maintenance.rewrite_position_deletes import _positions_not_live
 from neve.run.read.tasks import with_ordinals
 from neve.tree.entries import Content, EntryTable
-from tests.support.compaction_tables import (
-    WITH_DELETES,
-    Place,
+from tests.support.compaction_tables import WITH_DELETES, Place, some_rows
+from tests.support.coverage import on_versions
+from tests.support.tables import (
     append,
     delete_equal,
     delete_rows,
@@ -29,11 +29,9 @@ from tests.support.compaction_tables import (
     lineage_of,
     local,
     rows_of,
-    some_rows,
     summary_of,
     unchanged,
 )
-from tests.support.coverage import on_versions
 
 MANY = {"min-input-files": 2}
 

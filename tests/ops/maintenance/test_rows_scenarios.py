@@ -12,32 +12,26 @@ from neve import Table
 from neve.errors import UnknownName, UserError
 from tests.peers.known_bugs import witnesses
 from tests.peers.readers import for_peers
-from tests.support.compaction_tables import (
-    ALL,
-    NEWEST,
-    REGIONS,
-    VERSIONS,
-    WITH_DELETES,
-    Place,
+from tests.support.compaction_tables import ALL, NEWEST, REGIONS, VERSIONS, WITH_DELETES, Place, some_rows
+from tests.support.coverage import on_versions, own
+from tests.support.spark_oracle import multiset
+from tests.support.tables import (
     append,
     delete_equal,
     delete_rows,
     deletes_of,
-    entries_of,
     files_of,
     head,
     ids_of,
+    live_entries,
     on_disk,
     parquet_rows,
     paths_of,
     per_partition,
     rows_of,
-    some_rows,
     summary_of,
     unchanged,
 )
-from tests.support.coverage import on_versions, own
-from tests.support.spark_oracle import multiset
 
 EVERY_VERSION = on_versions(*VERSIONS)
 
@@ -282,7 +276,7 @@ def test_compact_starting_number(place: Place, version: int, keeps: bool):
     table = six_files(place, version)
     start = head(table).sequence_number
     compacted(table, table.rewrite_data_files().option("use-starting-sequence-number", keeps))
-    (file,) = entries_of(table).columns.to_pylist()
+    (file,) = live_entries(table).columns.to_pylist()
     assert file["sequence_number"] == (start if keeps else start + 1)
     assert file["file_sequence_number"] == start + 1 == head(table).sequence_number
 
@@ -291,7 +285,7 @@ def test_compact_v1(place: Place):
     table = six_files(place, 1, by=["region"])
     compacted(table, table.rewrite_data_files().option("use-starting-sequence-number", True))
     assert table.iceberg.metadata.format_version == 1
-    assert set(entries_of(table)["sequence_number"].to_pylist()) == {0}
+    assert set(live_entries(table)["sequence_number"].to_pylist()) == {0}
 
 
 SMALL_ROW_GROUPS = {"write.parquet.row-group-size-bytes": str(40 << 10)}  # a file is split between row groups

@@ -12,20 +12,9 @@ from neve.errors import TableError
 from neve.run.row_checksum import Checksum
 from neve.run.spark.rewrite import RewriteJob, RewrittenGroups
 from tests.ops.maintenance.test_order_scenarios import typed_table
-from tests.support.compaction_tables import (
-    ALL,
-    NEWEST,
-    PARTIAL,
-    Place,
-    append,
-    delete_equal,
-    delete_rows,
-    per_partition,
-    rows_of,
-    some_rows,
-    unchanged,
-)
+from tests.support.compaction_tables import ALL, NEWEST, PARTIAL, Place, some_rows
 from tests.support.coverage import on_versions
+from tests.support.tables import append, delete_equal, delete_rows, per_partition, rows_of, unchanged
 
 
 def by_region(place: Place) -> Table:

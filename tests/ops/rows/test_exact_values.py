@@ -20,7 +20,7 @@ from pyspark.sql import functions as F  # noqa: N812
 import neve
 from neve import Table
 from neve.errors import UnsupportedFeature
-from tests.support.compaction_tables import delete_equal
+from tests.support.tables import delete_equal
 
 SCHEMA = Schema(
     NestedField(1, "id", LongType()), NestedField(2, "at", TimestampNanoType()), NestedField(3, "n", IntegerType())

@@ -11,8 +11,9 @@ import pytest
 import neve
 from tests.support.case_histories import VERBS
 from tests.support.dml_cases import RUNS, Case, cases, histories
-from tests.support.dml_tables import flat, out_of_reach
+from tests.support.dml_tables import flat
 from tests.support.spark_oracle import difference, kinds
+from tests.support.tables import out_of_reach
 from tests.support.text_rows import Rows
 
 TEXT = """

@@ -19,9 +19,10 @@ import pytest
 
 import neve
 from neve import CommitConflict, Lake, Table
-from neve.commit.environment import Environment, Phase
+from neve.commit.environment import Phase
 from tests.support.coverage import spread
 from tests.support.other_writer import OtherWriter
+from tests.support.two_writers import Interruption
 
 Row = dict[str, Any]
 Rows = list[Row]
@@ -29,19 +30,6 @@ Rows = list[Row]
 SERIALIZABLE, SNAPSHOT = LEVELS = ("serializable", "snapshot")
 MODES = ("copy-on-write", "merge-on-read")
 VERSIONS = spread([(2, 3), (4, 4)], 2)  # of the tables of either mode
-
-
-@dataclass
-class Interruption:
-    """Lets someone else act once, when the next commit comes to a phase."""
-
-    act: Callable[[], Any] | None = None
-    phase: Phase = Phase.CHECK
-
-    def observe(self, phase: Phase, attempt: int) -> None:
-        if phase is self.phase and self.act is not None:
-            act, self.act = self.act, None
-            act()
 
 
 @dataclass
@@ -72,7 +60,7 @@ class Place:
         return in_order(found)
 
     def interrupted(self, act: Callable[[], Any], phase: Phase = Phase.CHECK) -> Interruption:
-        self.interruption.act, self.interruption.phase = act, phase
+        self.interruption.acts, self.interruption.phase = [act], phase
         return self.interruption
 
 
@@ -83,8 +71,7 @@ def in_order(rows: Rows) -> Rows:
 @pytest.fixture(scope="module", params=VERSIONS, ids=lambda versions: "v{}-v{}".format(*versions))
 def place(request: pytest.FixtureRequest, tmp_path_factory, spark) -> Place:
     folder, interruption = tmp_path_factory.mktemp("isolation"), Interruption()
-    environment = Environment(observe=interruption.observe, sleep=lambda seconds: None)
-    mine = neve.connect(folder, spark=spark, environment=environment)
+    mine = neve.connect(folder, spark=spark, environment=interruption.environment)
     return Place(folder, mine, neve.connect(folder, spark=spark), interruption, count(), request.param)
 
 
@@ -172,7 +159,7 @@ def test_statement_meets_another_writer(place: Place, command: Command, mode: st
         assert statement.execute().reruns == (1 if conflicts else 0)
         is_unseen = event is APPENDS_MATCHING and not conflicts  # the new row came after what the statement read
         expected = event.effect(command.effect(START)) if is_unseen else command.effect(event.effect(START))
-    assert interruption.act is None, "nobody got in between"
+    assert not interruption.acts, "nobody got in between"
     assert place.rows(name) == in_order(expected)
 
 

@@ -15,7 +15,7 @@ from neve import Table
 from neve.commit.environment import Environment, Phase
 from neve.errors import CommitConflict
 from neve.ops.events import Event, subscribe
-from tests.support.compaction_tables import local
+from tests.support.tables import local
 
 ROWS = [{"id": i, "region": region} for i, region in enumerate(["eu", "us", "eu", "asia"])]
 

@@ -18,7 +18,7 @@ from neve.commit.outcome import require_committed
 from neve.commit.protocol import commit
 from neve.errors import UnsupportedFeature
 from neve.tree.entries import EntryTable, Status
-from tests.support.compaction_tables import delete_equal
+from tests.support.tables import delete_equal
 
 
 def brought_in(table: Table, path: Path, rows: int, partition: tuple[Any, ...] = ()) -> Table:
