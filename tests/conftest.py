@@ -10,6 +10,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 from pyspark.sql import SparkSession
 
+import neve
 from neve.run.spark.session import local_session
 from tests.peers import agreement_counts as tally
 from tests.peers.jars import NotToBeHad
@@ -89,6 +90,18 @@ def lake_dir(tmp_path: Path) -> Path:
     path = tmp_path / "lake"
     path.mkdir()
     return path
+
+
+@pytest.fixture
+def lake(lake_dir: Path) -> neve.Lake:
+    """A lake in a directory of its own; no Spark is started for it."""
+    return neve.connect(lake_dir)
+
+
+@pytest.fixture
+def spark_lake(lake_dir: Path, spark: SparkSession) -> neve.Lake:
+    """The same lake with the Spark of the run."""
+    return neve.connect(lake_dir, spark=spark)
 
 
 @pytest.fixture(scope="module")

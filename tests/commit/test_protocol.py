@@ -19,6 +19,7 @@ from neve.errors import CommitConflict, CommitUnknown, TableError, UnsupportedFe
 from neve.model.properties import properties_of
 from neve.tree.read import manifests_of
 from tests.support.metadata_tables import Kit, plus, removed
+from tests.support.two_writers import Interruption
 
 
 @pytest.fixture(params=[1, 3], ids=["v1", "v3"])
@@ -30,13 +31,7 @@ def t(request: pytest.FixtureRequest, tmp_path: Path) -> Kit:
 
 def during(kit: Kit, phase: Phase, *steps: Callable[[], Any]) -> Environment:
     """An environment in which something else happens the first times a phase is reached."""
-    waiting = list(steps)
-
-    def observe(reached: Phase, attempt: int) -> None:
-        if reached is phase and waiting:
-            waiting.pop(0)()
-
-    return replace(kit.environment, observe=observe)
+    return replace(kit.environment, observe=Interruption(list(steps), phase).observe)
 
 
 def orphans(t: Kit) -> set[str]:

@@ -20,11 +20,6 @@ from neve.run.read import file_reader as files
 
 
 @pytest.fixture
-def lake(tmp_path: Path) -> neve.Lake:
-    return neve.connect(tmp_path)
-
-
-@pytest.fixture
 def table(lake: neve.Lake) -> Table:
     made = lake.create_table("db.t", "id bigint, region string", ["region"], format_version=3)
     made.append([{"id": 1, "region": "eu"}])

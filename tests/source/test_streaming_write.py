@@ -12,6 +12,7 @@ from neve.commit import protocol
 from neve.errors import UserError
 from neve.source import streaming as sink
 from tests.support.source_calls import Query
+from tests.support.tables import ids_of
 
 
 def rows(*ids: int) -> pa.Table:
@@ -22,10 +23,6 @@ def rows(*ids: int) -> pa.Table:
 def table(request: pytest.FixtureRequest, lake_dir: Path) -> neve.Table:
     lake, version = neve.connect(lake_dir), getattr(request, "param", 2)
     return lake.create_table("db.t", "id bigint, region string", ["region"], format_version=version)
-
-
-def ids(table: neve.Table, **at: object) -> list[int]:
-    return sorted(table.scan(**at).to_arrow()["id"].to_pylist())  # type: ignore[arg-type]
 
 
 def files_on_disk(table: neve.Table) -> set[str]:
@@ -41,7 +38,7 @@ def test_every_epoch_is_one_snapshot_that_says_which_it_is(table: neve.Table, la
     query = Query(lake_dir, "q1")
     query.epoch(0, rows(1, 2), rows(3))
     query.epoch(1, rows(4))
-    assert ids(table) == [1, 2, 3, 4]
+    assert ids_of(table) == [1, 2, 3, 4]
     said = [s.summary.additional_properties for s in table.iceberg.metadata.snapshots]
     assert [(s["spark.sql.streaming.queryId"], s["spark.sql.streaming.epochId"]) for s in said] == [
         ("q1", "0"),
@@ -54,10 +51,10 @@ def test_an_epoch_that_is_repeated_after_a_restart_lands_once(table: neve.Table,
     Query(lake_dir).epoch(0, rows(1))
     Query(lake_dir).epoch(1, rows(2))
     Query(lake_dir).epoch(1, rows(2))  # the driver was killed between the commit and its checkpoint
-    assert ids(table) == [1, 2]
+    assert ids_of(table) == [1, 2]
     assert files_on_disk(table) == files_in_table(table)
     Query(lake_dir).epoch(2, rows(3))
-    assert ids(table) == [1, 2, 3]
+    assert ids_of(table) == [1, 2, 3]
 
 
 def test_an_epoch_is_known_behind_snapshots_of_others(table: neve.Table, lake_dir: Path):
@@ -66,15 +63,15 @@ def test_an_epoch_is_known_behind_snapshots_of_others(table: neve.Table, lake_di
     Query(lake_dir, "another").epoch(6, rows(20))
     Query(lake_dir).epoch(5, rows(1))
     Query(lake_dir).epoch(4, rows(0))
-    assert ids(table) == [1, 10, 20]
+    assert ids_of(table) == [1, 10, 20]
     Query(lake_dir).epoch(6, rows(2))
-    assert ids(table) == [1, 2, 10, 20]
+    assert ids_of(table) == [1, 2, 10, 20]
 
 
 def test_a_query_with_a_new_checkpoint_counts_from_the_beginning(table: neve.Table, lake_dir: Path):
     Query(lake_dir, "before").epoch(0, rows(1))
     Query(lake_dir, "after").epoch(0, rows(1))
-    assert ids(table) == [1, 1]
+    assert ids_of(table) == [1, 1]
 
 
 def test_two_drivers_that_play_an_epoch_at_once_land_it_once(
@@ -91,7 +88,7 @@ def test_two_drivers_that_play_an_epoch_at_once_land_it_once(
 
     monkeypatch.setattr(protocol._Commit, "swap", late)
     first.epoch(0, rows(1))
-    assert ids(table) == [1]
+    assert ids_of(table) == [1]
     assert files_on_disk(table) == files_in_table(table)
 
 
@@ -106,7 +103,7 @@ def test_mode_complete_replaces_the_table_at_every_epoch(table: neve.Table, lake
     query.epoch(0, rows(1, 2))
     query.epoch(1, rows(3))
     query.epoch(1, rows(4))
-    assert ids(table) == [3]
+    assert ids_of(table) == [3]
 
 
 def test_epochs_of_a_branch_are_looked_for_on_that_branch(lake_dir: Path):
@@ -116,7 +113,7 @@ def test_epochs_of_a_branch_are_looked_for_on_that_branch(lake_dir: Path):
     Query(lake_dir, branch="audit").epoch(0, rows(2))
     Query(lake_dir, branch="audit").epoch(0, rows(2))
     Query(lake_dir).epoch(0, rows(3))
-    assert (ids(table), ids(table, ref="audit")) == ([1, 3], [1, 2])
+    assert (ids_of(table), ids_of(table, ref="audit")) == ([1, 3], [1, 2])
 
 
 def test_a_spec_that_changes_between_writing_and_commit_does_no_harm(table: neve.Table, lake_dir: Path):
@@ -124,7 +121,7 @@ def test_a_spec_that_changes_between_writing_and_commit_does_no_harm(table: neve
     written = query.written(rows(1, 2))
     table.evolve_partitions(add=["bucket(4, id)"], drop=["region"])
     query.epoch(0, rows(1, 2), messages=written)
-    assert ids(table) == [1, 2]
+    assert ids_of(table) == [1, 2]
     assert not table.verify().findings
 
 
@@ -132,7 +129,7 @@ def test_without_the_id_of_the_query_nothing_is_committed(table: neve.Table, lak
     query = Query(lake_dir, query_id=None)  # type: ignore[arg-type]
     with pytest.raises(neve.TableError, match="did not pass the id"):
         query.epoch(0, rows(1))
-    assert ids(table) == []
+    assert ids_of(table) == []
 
 
 def test_options_of_batch_writes_are_refused(table: neve.Table, lake_dir: Path):
@@ -148,4 +145,4 @@ def test_the_sink_leaves_files_alone_when_a_commit_may_be_under_way(table: neve.
     writer = query.made.streamWriter(query.schema(rows(1)), False)
     assert isinstance(writer, sink.TableSink)
     writer.abort(written, 0)
-    assert ids(table) == [1]
+    assert ids_of(table) == [1]

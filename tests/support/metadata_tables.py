@@ -32,8 +32,6 @@ from pyiceberg.table.update import (
 )
 from pyiceberg.transforms import BucketTransform, IdentityTransform, VoidTransform
 from pyiceberg.types import DoubleType, LongType, NestedField, StringType
-from sqlalchemy import create_engine
-from sqlalchemy.event import listen
 
 import neve
 from neve.catalog.base import NewTable
@@ -50,6 +48,8 @@ from neve.model.snapshots import Snapshot
 from neve.plan.delete_index import match_deletes
 from neve.tree.entries import DETAIL, Content, EntryTable, Manifest, Status
 from neve.tree.read import manifests_of, read_entries
+from tests.support.entry_tables import new_entries
+from tests.support.two_writers import quick
 
 SCHEMA = Schema(
     NestedField(1, "id", LongType(), required=True),
@@ -86,10 +86,7 @@ class Kit:
         cls, folder: Path, version: int, *specs: PartitionSpec, default_spec: int = 0, **properties: str
     ) -> Kit:
         """A table of no files with these specs."""
-        catalog = EmbeddedCatalog(folder)
-        # One process and no power cut here: connections are kept and do not wait for the disk.
-        catalog.engine = create_engine(catalog.engine.url, connect_args={"timeout": 60})
-        listen(catalog.engine, "connect", lambda connection, _: connection.execute("PRAGMA synchronous=OFF"))
+        catalog: EmbeddedCatalog = quick(EmbeddedCatalog(folder))
         catalog.create_namespace("db")
         named = {key.replace("__", ".").replace("_", "-"): value for key, value in properties.items()}
         catalog.create(NAME, NewTable(SCHEMA, specs[0], UNSORTED_SORT_ORDER, None, named, version))
@@ -319,27 +316,11 @@ class Kit:
     def _files(
         self, names: Sequence[str], content: Content, spec: int, partition: Sequence[Any], rows: int, **stated: Any
     ) -> EntryTable:
-        bounds = _bounds(stated.pop("ids", None))
-        columns = {
-            "manifest": -1,
-            "row": -1,
-            "status": int(Status.ADDED),
-            "content": int(content),
-            "file_path": [self.path(name) for name in names],
-            "file_format": ["PARQUET"] * len(names),
-            "spec_id": spec,
-            "record_count": rows,
-            "file_size_in_bytes": 100 * rows,
-        }
-        tuples = dict(zip(self.specs.columns(spec), partition, strict=False)) if spec in (0, 1) else {}
-        every = {
-            name: [value] * len(names)
-            for name, value in {**columns, **bounds, **tuples, **stated}.items()
-            if name != "file_path"
-        }
-        every["file_path"] = columns["file_path"]
-        every["file_format"] = [stated.get("file_format", "PARQUET")] * len(names)
-        return EntryTable.from_columns(every, self.specs, len(names), DETAIL.names)
+        columns = {"content": content, "spec_id": spec, "record_count": rows, "file_size_in_bytes": 100 * rows}
+        columns |= dict(zip(self.specs.columns(spec), partition, strict=False)) if spec in (0, 1) else {}
+        columns |= {**_bounds(stated.pop("ids", None)), **stated}
+        files = [{"file_path": self.path(name), **columns} for name in names]
+        return new_entries(self.specs, files, DETAIL.names)
 
 
 def _head(metadata: TableMetadata, branch: str) -> Snapshot | None:
@@ -351,13 +332,8 @@ def _bounds(ids: tuple[int, int] | None) -> dict[str, Any]:
     if ids is None:
         return {}
     lower, upper = (to_bytes(LongType(), i) for i in ids)
-    counts = [{"key": 1, "value": 10}]
-    return {
-        "lower_bounds": [{"key": 1, "value": lower}],
-        "upper_bounds": [{"key": 1, "value": upper}],
-        "value_counts": counts,
-        "null_value_counts": [{"key": 1, "value": 0}],
-    }
+    counts = {"value_counts": {1: 10}, "null_value_counts": {1: 0}}
+    return {"lower_bounds": {1: lower}, "upper_bounds": {1: upper}, **counts}
 
 
 def plus(*tables: EntryTable) -> EntryTable:

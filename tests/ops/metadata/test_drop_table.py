@@ -16,11 +16,6 @@ from tests.support.metadata_tables import NAME, Kit
 from tests.support.servers import rest_server
 
 
-@pytest.fixture
-def lake(tmp_path: Path) -> neve.Lake:
-    return neve.connect(tmp_path / "lake")
-
-
 def lived(lake: neve.Lake, name: str = "db.t", version: int = 2, **properties: str) -> neve.Table:
     """Two specs, replaced files, a tag on an old snapshot."""
     t = lake.create_table(name, "id bigint, region string", ["region"], format_version=version, properties=properties)

@@ -8,7 +8,6 @@ from __future__ import annotations
 import datetime as dt
 from collections import Counter
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pyarrow.compute as pc
@@ -19,6 +18,7 @@ import neve
 from neve.errors import UserError
 from neve.model.partition import PartitionKey
 from tests.peers.readers import for_peers
+from tests.support.tables import ids_of, sorted_rows
 
 SCHEMA = "id bigint not null, region string, ts timestamp"
 START = dt.datetime(2024, 1, 1, tzinfo=dt.UTC)
@@ -26,9 +26,8 @@ Create = Callable[..., neve.Table]
 
 
 @pytest.fixture
-def create(tmp_path: Path) -> Create:
+def create(lake: neve.Lake) -> Create:
     """Create the table of a test."""
-    lake = neve.connect(tmp_path)
     return lambda version, by=("region",), schema=SCHEMA: lake.create_table(
         "db.t", schema, partition_by=by, format_version=version
     )
@@ -40,15 +39,6 @@ each_version = pytest.mark.parametrize("version", [1, 2, 3, 4])
 def rows_of(regions: dict[int, str | None], **more: Any) -> list[dict[str, Any]]:
     """Rows by id and region, each an hour after the one before it."""
     return [{"id": i, "region": r, "ts": START + dt.timedelta(hours=i), **more} for i, r in regions.items()]
-
-
-def read(t: neve.Table, where: str | None = None, **of: Any) -> list[dict[str, Any]]:
-    """The rows of a scan in the order of their ids."""
-    return sorted(t.scan(where, **of).to_arrow(engine="arrow").to_pylist(), key=lambda row: row["id"])
-
-
-def ids(t: neve.Table, where: str | None = None, **of: Any) -> list[int]:
-    return [row["id"] for row in read(t, where, **of)]
 
 
 def ids_by_pyiceberg(t: neve.Table, where: str | None = None) -> list[int]:
@@ -87,11 +77,11 @@ class TestScans:
         with t.evolve_schema() as change:
             change.rename_column("region", "area").rename_column("ts", "at")
         t.append([{"id": 4, "area": "eu", "at": START}, {"id": 5, "area": None, "at": START}])
-        assert ids(t, "area = 'eu'") == ids_by_pyiceberg(t, "area = 'eu'") == [1, 4, 30]
+        assert ids_of(t, "area = 'eu'") == ids_by_pyiceberg(t, "area = 'eu'") == [1, 4, 30]
         assert planned(t, "area = 'eu'") == {0: 3} and planned(t) == {0: 5}
         assert planned(t, "at >= TIMESTAMP '2024-01-02'") == {0: 1}
-        assert ids(t, "area is null") == [5] and planned(t, "area is null") == {0: 1}
-        assert {row["area"] for row in read(t)} == {"eu", "us", None}
+        assert ids_of(t, "area is null") == [5] and planned(t, "area is null") == {0: 1}
+        assert {row["area"] for row in sorted_rows(t)} == {"eu", "us", None}
         with pytest.raises(UserError, match="region"):
             t.scan("region = 'eu'")
 
@@ -105,12 +95,12 @@ class TestScans:
         with t.evolve_schema() as change:
             change.delete_column("region")
         t.append([{"id": 3, "ts": START}])
-        assert read(t) == [{"id": i, "ts": START + dt.timedelta(hours=i % 3)} for i in (1, 2, 3)]
-        assert planned(t, "id = 3") == {1: 1} and ids(t, "id < 3") == [1, 2]
+        assert sorted_rows(t) == [{"id": i, "ts": START + dt.timedelta(hours=i % 3)} for i in (1, 2, 3)]
+        assert planned(t, "id = 3") == {1: 1} and ids_of(t, "id < 3") == [1, 2]
         found = t.inspect.partitions().select(["partition", "spec_id"]).to_pylist()
         assert [(p["spec_id"], p["partition"]["region"]) for p in found] == [(0, "eu"), (0, "us"), (1, None)]
         t.overwrite([{"id": 0, "ts": START}], where="id <= 1")
-        assert ids(t) == ids_by_pyiceberg(t) == [0, 2, 3], "the manifest of the old spec was written anew"
+        assert ids_of(t) == ids_by_pyiceberg(t) == [0, 2, 3], "the manifest of the old spec was written anew"
 
     @pytest.mark.parametrize("version", [2, 3, 4])
     def test_scan_default_value_column(self, create: Create, version: int):
@@ -126,7 +116,7 @@ class TestScans:
         t.append(rows_of({3: "eu"}, tier="gold") + rows_of({4: "eu"}, tier=None) + rows_of({5: "eu"}, tier="basic"))
         t.append(rows_of({6: "eu"}))
         tiers = {1: "basic", 2: "basic", 3: "gold", 4: None, 5: "basic", 6: "basic"}
-        assert {row["id"]: row["tier"] for row in read(t)} == tiers
+        assert {row["id"]: row["tier"] for row in sorted_rows(t)} == tiers
         asked: dict[str, Callable[[str | None], bool]] = {
             "tier = 'basic'": lambda tier: tier == "basic",
             "tier = 'gold'": lambda tier: tier == "gold",
@@ -137,10 +127,10 @@ class TestScans:
             "tier in ('silver', 'bronze')": lambda tier: False,
         }
         for where, matches in asked.items():
-            assert ids(t, where) == [i for i, tier in tiers.items() if matches(tier)], where
+            assert ids_of(t, where) == [i for i, tier in tiers.items() if matches(tier)], where
         t.evolve_partitions(add=["tier"])
         t.append(rows_of({7: "eu"}, tier="basic") + rows_of({8: "eu"}, tier="gold"))
-        assert ids(t, "tier = 'basic'") == [1, 2, 5, 6, 7] and ids(t, "tier = 'gold'") == [3, 8]
+        assert ids_of(t, "tier = 'basic'") == [1, 2, 5, 6, 7] and ids_of(t, "tier = 'gold'") == [3, 8]
         assert planned(t, "tier = 'gold'")[1] == 1
 
 
@@ -164,7 +154,7 @@ class TestSpecs:
         assert default_spec(t) == [*both[::-1], (1002, "region_trunc_2", "truncate[2]")], "dropped and added: stays"
         t.append(rows_of({3: "eu", 4: "us"}))
         assert t.iceberg.metadata.last_partition_id == 1002
-        assert ids(t, "region = 'eu'") == ids_by_pyiceberg(t, "region = 'eu'") == [1, 2, 3]
+        assert ids_of(t, "region = 'eu'") == ids_by_pyiceberg(t, "region = 'eu'") == [1, 2, 3]
         assert planned(t, "region = 'eu'") == {0: 1, 1: 1, 4: 1}
         with pytest.raises(UserError, match="partitioned by it already"):
             t.evolve_partitions(add=["region"])
@@ -178,7 +168,7 @@ class TestSpecs:
         t.evolve_partitions(add=["region"])
         assert default_spec(t) == [(1000, "region_1000", "void"), (1001, "region", "identity")]
         t.append(rows_of({3: "eu", 4: "us"}))
-        assert ids(t, "region = 'eu'") == ids_by_pyiceberg(t, "region = 'eu'") == [1, 2, 3]
+        assert ids_of(t, "region = 'eu'") == ids_by_pyiceberg(t, "region = 'eu'") == [1, 2, 3]
         t.evolve_partitions(drop=["region"], add=["region"])
         assert len(specs(t)) == 3, "dropped and added at once it stays as it is"
         t.evolve_partitions(drop=["region"])
@@ -194,7 +184,7 @@ class TestSpecs:
         t.evolve_partitions(add=["region"])
         assert default_spec(t) == [(1000, "region", "identity")] and t.iceberg.metadata.default_spec_id == 0
         t.append(rows_of({3: "eu"}))
-        assert ids(t, "region = 'eu'") == ids_by_pyiceberg(t, "region = 'eu'") == [1, 2, 3]
+        assert ids_of(t, "region = 'eu'") == ids_by_pyiceberg(t, "region = 'eu'") == [1, 2, 3]
 
     def test_spec_add_remove_readd_under_a_name_that_is_taken(self, create: Create):
         t = create(2, by=("region", "bucket(4, id)"))
@@ -204,7 +194,7 @@ class TestSpecs:
         t.evolve_partitions(add=["bucket(4, id)"])
         assert default_spec(t) == [(1000, "id_bucket", "identity"), (1001, "id_bucket_4", "bucket[4]")]
         t.append(rows_of({2: "eu"}))
-        assert ids(t, "region = 'eu' and id = 2") == [2]
+        assert ids_of(t, "region = 'eu' and id = 2") == [2]
 
     @each_version
     def test_spec_redundant_time(self, create: Create, version: int):
@@ -216,7 +206,7 @@ class TestSpecs:
         assert default_spec(t) == [(1000, "ts_day", "day"), (1001, "ts_hour", "hour")]
         t.append(rows_of({3: "eu", 4: "eu"}))
         at_three = "ts >= TIMESTAMP '2024-01-01 03:00:00' and ts < TIMESTAMP '2024-01-01 04:00:00'"
-        assert ids(t, at_three) == [3] and planned(t, at_three).get(1) == 1
+        assert ids_of(t, at_three) == [3] and planned(t, at_three).get(1) == 1
         assert planned(t, "ts < TIMESTAMP '2024-01-01'") == {}
 
     def test_spec_redundant_time_at_creation(self, create: Create):
@@ -236,13 +226,13 @@ class TestSpecs:
         days = [dt.date(2024, 1, 1), dt.date(2024, 1, 2)]
         keys = {live.partition_key(row) for row in range(len(live))}
         assert keys == {PartitionKey(1, (None, day) if version == 1 else (day,)) for day in days}
-        assert ids(t, "region = 'us'") == ids_by_pyiceberg(t, "region = 'us'") == [3, 30]
+        assert ids_of(t, "region = 'us'") == ids_by_pyiceberg(t, "region = 'us'") == [3, 30]
         t.evolve_partitions(drop=["days(ts)"])
         t.append(rows_of({4: "asia", 40: "eu"}))
         assert planned(t) == {0: 1, 1: 2, 2: 1}
         assert len(default_spec(t)) == (2 if version == 1 else 0)
         t.overwrite_partitions(rows_of({5: "eu"}))
-        assert ids(t) == [5], "a spec of void fields is as good as none"
+        assert ids_of(t) == [5], "a spec of void fields is as good as none"
 
 
 class TestMetadataTables:
@@ -301,11 +291,11 @@ class TestMetadataTables:
             change.rename_column("region", "area")
         t.append([{"id": 3, "area": "eu", "ts": START}])
         t.overwrite([{"id": 4, "area": "us", "ts": START}], where="area = 'us'")
-        assert ids(t) == [1, 3, 4] and planned(t) == {0: 1, 1: 2}
+        assert ids_of(t) == [1, 3, 4] and planned(t) == {0: 1, 1: 2}
         for moment in ({"snapshot_id": then}, {"ref": "before"}, {"as_of": made_at}):
-            assert read(t, **moment) == rows_of({1: "eu", 2: "us"}), "with the columns of then"
+            assert sorted_rows(t, **moment) == rows_of({1: "eu", 2: "us"}), "with the columns of then"
             assert planned(t, **moment) == {0: 2}
-            assert ids(t, "region = 'us'", **moment) == [2] and planned(t, "region = 'us'", **moment) == {0: 1}
+            assert ids_of(t, "region = 'us'", **moment) == [2] and planned(t, "region = 'us'", **moment) == {0: 1}
         partitions = t.inspect.partitions(then)
         assert partitions["spec_id"].to_pylist() == [0, 0] and partitions["record_count"].to_pylist() == [1, 1]
         assert set(t.inspect.files(then)["spec_id"].to_pylist()) == {0}

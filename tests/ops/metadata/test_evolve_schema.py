@@ -5,7 +5,6 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Callable
 from decimal import Decimal
-from pathlib import Path
 from typing import Any, ClassVar
 
 import pyarrow as pa
@@ -39,6 +38,7 @@ from neve.catalog.sql import EmbeddedCatalog
 from neve.commit.environment import Environment
 from neve.errors import CommitConflict, NeveError, UnknownName, UserError
 from neve.model.schema_rules import can_promote
+from tests.support.tables import sorted_rows
 
 DDL = """
     id bigint not null, region string, n int, price decimal(9, 2), day date, ratio float,
@@ -46,11 +46,6 @@ DDL = """
 """
 NAMES = ["id", "region", "n", "price", "day", "ratio", "place", "tags", "marks"]
 versions = pytest.mark.parametrize("version", [1, 2, 3, 4])
-
-
-@pytest.fixture
-def lake(tmp_path: Path) -> neve.Lake:
-    return neve.connect(tmp_path / "lake")
 
 
 def made(lake: neve.Lake, version: int = 3, by: Any = ("region",), ddl: Any = DDL, **how: Any) -> neve.Table:
@@ -202,8 +197,7 @@ class TestPartitionNames:
         with t.evolve_schema() as change:
             change.add_column("region", IntegerType())
         t.append([{"id": 2, "region": 7}])
-        rows = t.scan().to_arrow(engine="arrow").sort_by("id")
-        assert rows["region"].to_pylist() == [None, 7]
+        assert [row["region"] for row in sorted_rows(t)] == [None, 7]
         assert t.scan("region = 7").to_arrow(engine="arrow")["id"].to_pylist() == [2]
         assert t.scan("region is null").to_arrow(engine="arrow")["id"].to_pylist() == [1]
         assert {p["spec_id"]: p["partition"]["region"] for p in t.inspect.partitions().to_pylist()} == {
@@ -290,8 +284,7 @@ class TestPromotion:
         with t.evolve_schema() as change:
             change.update_column("day", TimestampType())
         t.append([{"id": 2, "day": dt.datetime(2024, 3, 1, 12)}])
-        rows = t.scan().to_arrow(engine="arrow").sort_by("id")
-        assert rows["day"].to_pylist() == [dt.datetime(2024, 2, 29), dt.datetime(2024, 3, 1, 12)]
+        assert [row["day"] for row in sorted_rows(t)] == [dt.datetime(2024, 2, 29), dt.datetime(2024, 3, 1, 12)]
         assert t.scan("day < TIMESTAMP '2024-03-01'").to_arrow(engine="arrow")["id"].to_pylist() == [1]
         assert t.verify().is_sound
 
@@ -335,8 +328,7 @@ class TestDefaults:
         t = lake.table("db.t")
         t.append([{"id": 2}])
         wanted = {name: value for name, (_, value) in self.VALUES.items()}
-        rows = t.scan().to_arrow(engine="arrow").sort_by("id").to_pylist()
-        assert rows == [{"id": i, **wanted} for i in (1, 2)]
+        assert sorted_rows(t) == [{"id": i, **wanted} for i in (1, 2)]
 
     @pytest.mark.parametrize("value", [float("nan"), float("inf")])
     def test_a_default_that_json_cannot_hold_is_refused(self, lake, value):
@@ -355,8 +347,7 @@ class TestDefaults:
         with t.evolve_schema() as change:
             change.set_default_value("tier", None).rename_column("tier", "level")
         t.append([{"id": 3}])
-        levels = t.scan().to_arrow(engine="arrow").sort_by("id")["level"].to_pylist()
-        assert levels == ["basic", "gold", None]
+        assert [row["level"] for row in sorted_rows(t)] == ["basic", "gold", None]
         assert t.schema.find_field("level").initial_default == "basic"
 
     @pytest.mark.parametrize("value", ["many", 1 << 40])

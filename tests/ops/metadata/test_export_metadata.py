@@ -13,6 +13,7 @@ from neve.errors import UserError
 from neve.tree.entries import Content
 from neve.tree.read import manifests_of, read_entries
 from tests.support.metadata_tables import Kit, name_of
+from tests.support.tables import local
 from tests.tree.test_v4_golden import HISTORIES
 
 
@@ -43,7 +44,7 @@ def test_vectors_become_entries_of_their_own(name: str, tmp_path: Path):
         order = [("file_path", "ascending"), ("content_offset", "ascending")]
         assert theirs.sort_by(order).to_pylist() == ours.sort_by(order).to_pylist()
     vectors = entries.of_content(Content.POSITION_DELETES)
-    sizes = [Path(p.removeprefix("file://")).stat().st_size for p in vectors["file_path"].to_pylist()]
+    sizes = [local(p).stat().st_size for p in vectors["file_path"].to_pylist()]
     assert vectors["file_size_in_bytes"].to_pylist() == sizes
 
 

@@ -15,10 +15,7 @@ from neve.errors import NeveError, TableError, UserError
 from neve.ops.context import TableContext
 from neve.ops.metadata import evolve
 from neve.ops.metadata.evolve_schema import SchemaChange
-
-
-def ids(table: neve.Table) -> list[int]:
-    return sorted(table.scan().to_arrow(engine="arrow")["id"].to_pylist())
+from tests.support.tables import ids_of
 
 
 def test_a_lake_prints_where_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -40,7 +37,7 @@ def test_a_table_under_a_name_that_was_given_up_lies_elsewhere(tmp_path: Path, n
     for path in tmp_path.rglob("*"):
         os.utime(path, (0, 0))
     assert made.remove_orphan_files().dry_run(False).execute().files_deleted == 0
-    assert (ids(lake.table("db.old")), ids(lake.table(name))) == ([1], [2])
+    assert (ids_of(lake.table("db.old")), ids_of(lake.table(name))) == ([1], [2])
 
 
 def test_a_creation_that_was_killed_does_not_keep_the_place(tmp_path: Path):
@@ -85,7 +82,7 @@ def test_a_relative_location_means_the_same_everywhere(tmp_path: Path, monkeypat
     metadata = made.refresh().context.iceberg.metadata_location
     neve.connect(tmp_path / "lake").register_table("db.u", os.path.relpath(metadata.removeprefix("file://")))
     monkeypatch.chdir(tmp_path)
-    assert [ids(neve.connect("lake").table(name)) for name in ("db.t", "db.u")] == [[1], [1]]
+    assert [ids_of(neve.connect("lake").table(name)) for name in ("db.t", "db.u")] == [[1], [1]]
 
 
 def test_a_catalog_that_is_damaged_is_one_error(tmp_path: Path):

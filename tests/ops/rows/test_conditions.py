@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 from pyiceberg.expressions import And, BooleanExpression, EqualTo, GreaterThan, In, LessThan, NotIn
-from pyspark.sql import SparkSession
 
 import neve
+from tests.support.tables import ids_of, sorted_rows
 
 MODES = ("copy-on-write", "merge-on-read")
 LARGEST = 2**31 - 1
@@ -25,17 +23,13 @@ CONDITIONS: dict[str, tuple[BooleanExpression, list[int]]] = {  # and the ids of
 
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("name", CONDITIONS)
-def test_rows_are_changed_where_an_expression_is_true(tmp_path: Path, spark: SparkSession, name: str, mode: str):
+def test_rows_are_changed_where_an_expression_is_true(spark_lake: neve.Lake, name: str, mode: str):
     where, wanted = CONDITIONS[name]
-    table = neve.connect(tmp_path, spark=spark).create_table("db.t", "id bigint, n int", format_version=3)
+    table = spark_lake.create_table("db.t", "id bigint, n int", format_version=3)
     table.append(ROWS)
     assert table.update().set("n", "0").where(where).mode(mode).execute().rows_updated == len(wanted)
-    assert [r["id"] for r in _rows(table) if r["n"] == 0] == wanted
+    assert [r["id"] for r in sorted_rows(table.refresh(), engine="auto") if r["n"] == 0] == wanted
     again = table.rollback(table.context.metadata.snapshots[0].snapshot_id)
     assert again.delete().where(where).mode(mode).execute().rows_deleted == len(wanted)
-    assert [r["id"] for r in _rows(again)] == [i for i in range(4) if i not in wanted]
+    assert ids_of(again.refresh(), engine="auto") == [i for i in range(4) if i not in wanted]
     assert sorted(r["id"] for r in again.scan(where).to_spark().collect()) == []
-
-
-def _rows(table: neve.Table) -> list[dict[str, int | None]]:
-    return sorted(table.refresh().to_arrow().to_pylist(), key=lambda row: row["id"])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from datetime import datetime
 from decimal import Decimal
-from pathlib import Path
 from typing import Any
 from uuid import UUID
 
@@ -14,7 +13,6 @@ import pytest
 from pyiceberg.expressions import BooleanExpression, EqualTo, GreaterThan, NotNull, Or
 from pyiceberg.schema import Schema
 from pyiceberg.types import DecimalType, IntegerType, LongType, NestedField, StructType, TimestampNanoType
-from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 import neve
@@ -33,11 +31,6 @@ def field(name: str, kind: Any) -> NestedField:
     return NestedField(0, name, kind)
 
 
-@pytest.fixture
-def lake(tmp_path: Path, spark: SparkSession) -> neve.Lake:
-    return neve.connect(tmp_path, spark=spark)
-
-
 def of_nanos(lake: neve.Lake) -> Table:
     table = lake.create_table("db.t", SCHEMA, format_version=3)
     at = pa.array(NANOS, pa.timestamp("ns"))
@@ -45,21 +38,21 @@ def of_nanos(lake: neve.Lake) -> Table:
     return table
 
 
-def rows_of(table: Table) -> pa.Table:
+def read(table: Table) -> pa.Table:
     return table.refresh().scan().to_arrow(engine="arrow")
 
 
 def nanos_in(table: Table) -> list[int]:
-    return sorted(rows_of(table)["at"].cast(pa.int64()).to_pylist())
+    return sorted(read(table)["at"].cast(pa.int64()).to_pylist())
 
 
 @pytest.mark.parametrize("where", [None, "id > 0", "id = 1"])
-def test_an_update_of_other_columns_leaves_nanoseconds_alone(lake: neve.Lake, where: str | None):
-    table = of_nanos(lake)
+def test_an_update_of_other_columns_leaves_nanoseconds_alone(spark_lake: neve.Lake, where: str | None):
+    table = of_nanos(spark_lake)
     update = table.update().set("n", "1")
     (update if where is None else update.where(where)).execute()
     assert nanos_in(table) == NANOS
-    assert pc.sum(rows_of(table)["n"]).as_py() == (1 if where == "id = 1" else 2)
+    assert pc.sum(read(table)["n"]).as_py() == (1 if where == "id = 1" else 2)
 
 
 @pytest.mark.parametrize(
@@ -77,8 +70,8 @@ def test_an_update_of_other_columns_leaves_nanoseconds_alone(lake: neve.Lake, wh
     ],
     ids=["copied", "computed", "a Column", "beside a field that is assigned", "left out by another clause"],
 )
-def test_values_that_spark_would_cut_are_not_written_back(lake: neve.Lake, change: Any):
-    table = of_nanos(lake)
+def test_values_that_spark_would_cut_are_not_written_back(spark_lake: neve.Lake, change: Any):
+    table = of_nanos(spark_lake)
     with table.evolve_schema() as evolution:
         evolution.add_column("at2", TimestampNanoType())
         evolution.add_column("s", StructType(field("a", IntegerType()), field("at", TimestampNanoType())))
@@ -87,8 +80,8 @@ def test_values_that_spark_would_cut_are_not_written_back(lake: neve.Lake, chang
     assert nanos_in(table) == NANOS
 
 
-def test_nanoseconds_may_be_assigned_from_elsewhere(lake: neve.Lake):
-    table = of_nanos(lake)
+def test_nanoseconds_may_be_assigned_from_elsewhere(spark_lake: neve.Lake):
+    table = of_nanos(spark_lake)
     table.update().set("at", "timestamp_ntz '2024-01-01'").where("id = 1").mode("copy-on-write").execute()
     assert nanos_in(table) == [NANOS[1], 1_704_067_200_000_000_000]
 
@@ -96,18 +89,18 @@ def test_nanoseconds_may_be_assigned_from_elsewhere(lake: neve.Lake):
 @pytest.mark.parametrize(
     "where", [GreaterThan("at", SECOND), Or(EqualTo("n", 9), EqualTo("at", SECOND))], ids=["after", "at"]
 )
-def test_an_expression_about_nanoseconds_is_not_judged_in_two_ways(lake: neve.Lake, where: BooleanExpression):
+def test_an_expression_about_nanoseconds_is_not_judged_in_two_ways(spark_lake: neve.Lake, where: BooleanExpression):
     """By nanoseconds for whole files, and by microseconds for rows."""
-    table = of_nanos(lake)
+    table = of_nanos(spark_lake)
     for statement in (table.delete().where(where), table.update().set("n", "1").where(where)):
         with pytest.raises(UnsupportedFeature, match=r"WHERE: column 'at' of type timestamp_ns.*SQL text"):
             statement.execute()
     assert table.delete().where(NotNull("at")).execute().rows_deleted == 2
 
 
-def test_a_key_of_microseconds_meets_the_nanoseconds_it_is_equal_to(lake: neve.Lake):
+def test_a_key_of_microseconds_meets_the_nanoseconds_it_is_equal_to(spark_lake: neve.Lake):
     """Spark compares microseconds; no file is ruled out by values that only look smaller or larger."""
-    table = of_nanos(lake)
+    table = of_nanos(spark_lake)
     source = "SELECT timestamp_micros(1700000000000000)::timestamp_ntz AS at, 7 AS n"
     merged = table.merge(source, "t.at = s.at").when_matched_delete().execute()
     assert merged.rows_deleted == 1
@@ -126,36 +119,36 @@ def merged(table: Table, keys: list[str]) -> Any:
     return table.merge(frame, "t.u = s.u").when_matched_update({"n": "s.n"}).execute()
 
 
-def test_a_uuid_is_looked_for_without_spark(lake: neve.Lake):
+def test_a_uuid_is_looked_for_without_spark(spark_lake: neve.Lake):
     known = [f"{digit * 8}-0000-0000-0000-000000000000" for digit in "abc"]
-    table = of_uuids(lake, *known).refresh()
+    table = of_uuids(spark_lake, *known).refresh()
     for where, count in ((f"u = '{known[1]}'", 1), (f"u IN ('{known[0]}', '{known[2]}')", 2)):
         assert table.scan(where).to_arrow().num_rows == count, where
 
 
-def test_a_key_that_is_no_uuid_matches_nothing(lake: neve.Lake):
+def test_a_key_that_is_no_uuid_matches_nothing(spark_lake: neve.Lake):
     known = "aaaaaaaa-0000-0000-0000-000000000000"
-    assert merged(of_uuids(lake, known), [known, "n/a"]).rows_updated == 1
+    assert merged(of_uuids(spark_lake, known), [known, "n/a"]).rows_updated == 1
 
 
-def test_uuids_in_capitals_rule_out_no_file(lake: neve.Lake):
+def test_uuids_in_capitals_rule_out_no_file(spark_lake: neve.Lake):
     """As texts they come before all others, and none of them is equal to what Spark is shown."""
     known = "bbbbbbbb-0000-0000-0000-000000000000"
     keys = [known, *(f"aaaaaaaa-0000-0000-0000-{i:012x}" for i in range(1000)), "FFFFFFFF-0000-0000-0000-000000000000"]
-    assert merged(of_uuids(lake, known), keys).rows_updated == 1
+    assert merged(of_uuids(spark_lake, known), keys).rows_updated == 1
 
 
-def test_an_equality_delete_of_a_nanosecond_deletes_that_alone(lake: neve.Lake):
+def test_an_equality_delete_of_a_nanosecond_deletes_that_alone(spark_lake: neve.Lake):
     """Also where Spark reads the rows, in microseconds."""
-    table = lake.create_table("db.t", SCHEMA, format_version=3)
+    table = spark_lake.create_table("db.t", SCHEMA, format_version=3)
     at = pa.array([NANOS[0], NANOS[0] + 900], pa.timestamp("ns"))
     table.append(pa.table({"id": pa.array([1, 2], pa.int64()), "at": at, "n": pa.array([0, 0], pa.int32())}))
     delete_equal(table.refresh(), NANOS[0], column="at")
     assert [row.id for row in table.refresh().to_spark().select("id").collect()] == [2]
 
 
-def test_nanoseconds_are_not_rounded_by_a_compaction(lake: neve.Lake):
-    table = of_nanos(lake)
+def test_nanoseconds_are_not_rounded_by_a_compaction(spark_lake: neve.Lake):
+    table = of_nanos(spark_lake)
     with pytest.raises(UnsupportedFeature, match=r"'at' of type timestamp_ns is finer.*keep_spec"):
         table.rewrite_data_files().sort("id").option("rewrite-all", "true").execute()
     table.rewrite_data_files().keep_spec().option("rewrite-all", "true").execute()
@@ -163,9 +156,9 @@ def test_nanoseconds_are_not_rounded_by_a_compaction(lake: neve.Lake):
     assert table.refresh().verify().is_sound
 
 
-def test_a_decimal_that_was_widened_is_compared_as_it_is(lake: neve.Lake):
+def test_a_decimal_that_was_widened_is_compared_as_it_is(spark_lake: neve.Lake):
     """Spark cuts the number it compares with to the width a file has; 30,000,000.00 is negative in 32 bits."""
-    table = lake.create_table("db.d", "id bigint, amount decimal(9, 2)", format_version=2)
+    table = spark_lake.create_table("db.d", "id bigint, amount decimal(9, 2)", format_version=2)
     table.append([{"id": i, "amount": Decimal(i)} for i in range(3)])
     with table.evolve_schema() as change:
         change.update_column("amount", DecimalType(12, 2))

@@ -17,18 +17,14 @@ from pyspark.storagelevel import StorageLevel
 
 import neve
 from neve import Table
-from neve.commit.environment import Environment, Phase
 from neve.errors import UnsupportedFeature, UserError
 from neve.run.spark.writing_job import is_persisted
+from tests.support.tables import sorted_rows
+from tests.support.two_writers import Interruption
 
 KEYS = "t.id = s.id"
 FAR_DAY = 5_000_000  # in the year 15659
 LAST_SECOND = 253_402_300_799_000_000  # 9999-12-31 23:59:59 in UTC, which is next year in Tokyo
-
-
-@pytest.fixture
-def lake(tmp_path: Path, spark: SparkSession) -> neve.Lake:
-    return neve.connect(tmp_path, spark=spark)
 
 
 @pytest.fixture
@@ -43,11 +39,6 @@ def numbers(lake: neve.Lake) -> Table:
     return table.refresh()
 
 
-def rows(table: Table) -> list[dict[str, Any]]:
-    found = table.refresh().scan().to_arrow(engine="arrow").to_pylist()
-    return sorted(found, key=str)
-
-
 def reader(**columns: Any) -> pa.RecordBatchReader:
     return pa.table(columns).to_reader()
 
@@ -55,42 +46,32 @@ def reader(**columns: Any) -> pa.RecordBatchReader:
 # --- sources that can be read once ---
 
 
-def test_a_reader_is_read_once(lake: neve.Lake):
-    table = numbers(lake)
+def test_a_reader_is_read_once(spark_lake: neve.Lake):
+    table = numbers(spark_lake)
     merge = table.merge(reader(id=[1, 2], n=[5, 6]), KEYS)
     merge = merge.when_matched_update_all().when_not_matched_by_source_delete()
     assert merge.explain() == merge.explain()
     assert merge.execute().rows_updated == 2
-    assert rows(table) == [{"id": 1, "n": 5}, {"id": 2, "n": 6}]
+    assert sorted_rows(table.refresh()) == [{"id": 1, "n": 5}, {"id": 2, "n": 6}]
 
 
-def test_a_reader_lasts_for_a_rerun(tmp_path: Path, spark: SparkSession):
-    others = [lambda: numbers_of(tmp_path, spark).update().set("n", "7").where("id = 1").execute()]
-
-    def observe(phase: Phase, attempt: int) -> None:
-        if phase is Phase.CHECK and others:
-            others.pop()()
-
-    numbers(neve.connect(tmp_path, spark=spark))
-    environment = Environment(observe=observe, sleep=lambda seconds: None)
-    table = neve.connect(tmp_path, spark=spark, environment=environment).table("db.t")
+def test_a_reader_lasts_for_a_rerun(lake_dir: Path, spark_lake: neve.Lake, spark: SparkSession):
+    other = numbers(spark_lake)
+    meanwhile = Interruption([lambda: other.refresh().update().set("n", "7").where("id = 1").execute()])
+    table = neve.connect(lake_dir, spark=spark, environment=meanwhile.environment).table("db.t")
     merge = table.merge(reader(id=[1], n=[5]), KEYS).when_matched_update({"n": "t.n + s.n"})
     result = merge.execute()
     assert (result.reruns, result.rows_updated) == (1, 1)
-    assert rows(table)[0] == {"id": 1, "n": 12}
-
-
-def numbers_of(folder: Path, spark: SparkSession) -> Table:
-    return neve.connect(folder, spark=spark).table("db.t")
+    assert sorted_rows(table.refresh())[0] == {"id": 1, "n": 12}
 
 
 # --- sources without rows ---
 
 
 @pytest.mark.parametrize("source", [[], (), pd.DataFrame()], ids=["list", "tuple", "pandas"])
-def test_a_source_of_nothing_has_the_columns_of_the_table(lake: neve.Lake, source: Any):
+def test_a_source_of_nothing_has_the_columns_of_the_table(spark_lake: neve.Lake, source: Any):
     columns = "id bigint, u uuid, st struct<a: int>, l array<string>, m map<string, int>, x decimal(5, 2)"
-    table = lake.create_table("db.t", columns, format_version=3)
+    table = spark_lake.create_table("db.t", columns, format_version=3)
     table.append([{"id": 1}])
     before = table.refresh().context.metadata.current_snapshot_id
     result = table.merge(source, KEYS).when_matched_update_all().when_not_matched_insert_all().execute()
@@ -132,8 +113,8 @@ def test_far_times_are_keys(
     assert set(table.refresh().scan().to_arrow(engine="arrow")["n"].to_pylist()) == {2}
 
 
-def test_times_still_rule_out_files(lake: neve.Lake):
-    table = lake.create_table("db.t", "at timestamptz, n int", format_version=2)
+def test_times_still_rule_out_files(spark_lake: neve.Lake):
+    table = spark_lake.create_table("db.t", "at timestamptz, n int", format_version=2)
     for second in (0, 1_000_000, 2_000_000):
         table.append(far(pa.timestamp("us", "UTC"), [second]))
     merge = table.refresh().merge(far(pa.timestamp("us", "UTC"), [1_000_000]), "t.at = s.at")
@@ -152,13 +133,13 @@ def structs(lake: neve.Lake, **options: Any) -> Table:
 
 
 @pytest.mark.parametrize("required", [False, True])
-def test_a_field_left_out_has_its_default(lake: neve.Lake, required: bool):
-    table = structs(lake, required=required)
+def test_a_field_left_out_has_its_default(spark_lake: neve.Lake, required: bool):
+    table = structs(spark_lake, required=required)
     source = [{"id": 1, "st": {"a": 2}}, {"id": 9, "st": {"a": 1}}]
     table.merge(source, KEYS).when_matched_update_all().when_not_matched_insert_all().execute()
-    assert rows(table) == [{"id": 1, "st": {"a": 2, "b": 5}}, {"id": 9, "st": {"a": 1, "b": 5}}]
+    assert sorted_rows(table.refresh()) == [{"id": 1, "st": {"a": 2, "b": 5}}, {"id": 9, "st": {"a": 1, "b": 5}}]
     table.refresh().update().set("st", "named_struct('a', 3)").where("id = 9").execute()
-    assert rows(table)[1] == {"id": 9, "st": {"a": 3, "b": 5}}
+    assert sorted_rows(table.refresh())[1] == {"id": 9, "st": {"a": 3, "b": 5}}
 
 
 # --- types that Spark has not ---
@@ -192,40 +173,40 @@ ODD: tuple[tuple[str, pa.DataType, list[Any]], ...] = (
 )
 
 
-def test_arrow_types_that_spark_has_not_are_merged_as_they_are_appended(lake: neve.Lake):
+def test_arrow_types_that_spark_has_not_are_merged_as_they_are_appended(spark_lake: neve.Lake):
     ddl = ", ".join(["id bigint", *(f"v{at} {kind}" for at, (kind, _, _) in enumerate(ODD))])
-    merged, appended = (lake.create_table(name, ddl, format_version=3) for name in ("db.t", "db.u"))
+    merged, appended = (spark_lake.create_table(name, ddl, format_version=3) for name in ("db.t", "db.u"))
     odd = {f"v{at}": pa.array(values, kind) for at, (_, kind, values) in enumerate(ODD)}
     source = pa.table({"id": pa.array([1, 2], pa.int64()), **odd})
     appended.append(source)
     merged.append(source.slice(0, 1))
     result = upserted(merged, pa.concat_tables([source.slice(0, 1), source.slice(1)]))
     assert (result.rows_updated, result.rows_inserted) == (1, 1)
-    assert rows(merged) == rows(appended)
+    assert sorted_rows(merged.refresh()) == sorted_rows(appended.refresh())
 
 
-def test_a_table_takes_back_its_own_uuids(lake: neve.Lake):
-    table = lake.create_table("db.t", "id uuid, n int", format_version=3)
+def test_a_table_takes_back_its_own_uuids(spark_lake: neve.Lake):
+    table = spark_lake.create_table("db.t", "id uuid, n int", format_version=3)
     table.append(pa.table({"id": pa.array([U1.bytes, U2.bytes], pa.binary(16)), "n": pa.array([0, 0], pa.int32())}))
     source = table.refresh().to_arrow()
     result = upserted(table, source)
     assert (result.rows_updated, result.rows_inserted) == (2, 0)
 
 
-def test_bytes_that_are_no_uuid_are_refused(lake: neve.Lake, spark: SparkSession):
-    table = lake.create_table("db.t", "id bigint, v uuid", format_version=3)
+def test_bytes_that_are_no_uuid_are_refused(spark_lake: neve.Lake, spark: SparkSession):
+    table = spark_lake.create_table("db.t", "id bigint, v uuid", format_version=3)
     upserted(table, spark.createDataFrame([(1, U1.bytes)], "id bigint, v binary"))
-    assert rows(table) == [{"id": 1, "v": U1.bytes}]
+    assert sorted_rows(table.refresh()) == [{"id": 1, "v": U1.bytes}]
     with pytest.raises(UserError, match="does not fit column v of type uuid"):
         upserted(table, spark.createDataFrame([(1, b"short")], "id bigint, v binary"))
     with pytest.raises(UserError, match=r"column 'v' of type binary"):
         upserted(table, pa.table({"id": [1], "v": [b"short"]}))
 
 
-def test_a_type_without_a_place_in_spark_is_refused_in_words(lake: neve.Lake):
+def test_a_type_without_a_place_in_spark_is_refused_in_words(spark_lake: neve.Lake):
     source = pa.table({"id": [1], "n": pa.array([None], pa.month_day_nano_interval())})
     with pytest.raises(UserError, match=r"Cannot hand column 'n' of type month_day_nano_interval to Spark.*Cast it"):
-        upserted(numbers(lake), source)
+        upserted(numbers(spark_lake), source)
 
 
 # --- names in another case ---
@@ -245,7 +226,7 @@ def test_all_columns_are_taken_by_their_own_names(exact: Table):
     with pytest.raises(UserError, match=r"the source has no column 'A'"):
         exact.merge([{"id": 1, "a": 5}], KEYS).when_matched_update_all().execute()
     exact.merge([{"id": 1, "a": 5, "A": 6}], KEYS).when_matched_update_all().execute()
-    assert rows(exact) == [{"id": 1, "a": 5, "A": 6}]
+    assert sorted_rows(exact.refresh()) == [{"id": 1, "a": 5, "A": 6}]
 
 
 def test_a_key_is_the_column_of_that_name(exact: Table):
@@ -260,8 +241,8 @@ def test_a_column_in_another_case_is_not_taken_when_the_session_tells_them_apart
             each.execute()
 
 
-def test_a_column_in_another_case_is_taken_otherwise(lake: neve.Lake):
-    assert numbers(lake).merge([{"ID": 1, "N": 5}], KEYS).when_matched_update_all().execute().rows_updated == 1
+def test_a_column_in_another_case_is_taken_otherwise(spark_lake: neve.Lake):
+    assert numbers(spark_lake).merge([{"ID": 1, "N": 5}], KEYS).when_matched_update_all().execute().rows_updated == 1
 
 
 # --- frames the caller keeps ---
@@ -282,17 +263,19 @@ def test_a_frame_is_kept_while_spark_holds_all_of_it(session: SparkSession):
 # --- more than a source says ---
 
 
-def test_a_field_of_a_new_row_is_assigned_alone(lake: neve.Lake):
+def test_a_field_of_a_new_row_is_assigned_alone(spark_lake: neve.Lake):
     """There was no struct before: its other fields have their defaults, whatever the size of the source."""
-    table = lake.create_table("db.t", "id bigint, st struct<a: int, b: int>", format_version=3)
+    table = spark_lake.create_table("db.t", "id bigint, st struct<a: int, b: int>", format_version=3)
     with table.evolve_schema() as change:
         change.add_column(("st", "c"), IntegerType(), default_value=5)
     table.merge([{"id": 9}], KEYS).when_not_matched_insert({"id": "id", "st.a": "1"}).execute()
-    assert rows(table) == [{"id": 9, "st": {"a": 1, "b": None, "c": 5}}]
+    assert sorted_rows(table.refresh()) == [{"id": 9, "st": {"a": 1, "b": None, "c": 5}}]
 
 
-def test_nanoseconds_of_a_source_are_not_cut(lake: neve.Lake):
-    table = lake.create_table("db.t", pa.schema([("id", pa.int64()), ("at", pa.timestamp("ns"))]), format_version=3)
+def test_nanoseconds_of_a_source_are_not_cut(spark_lake: neve.Lake):
+    table = spark_lake.create_table(
+        "db.t", pa.schema([("id", pa.int64()), ("at", pa.timestamp("ns"))]), format_version=3
+    )
     fine, plain = (pa.table({"id": [1], "at": pa.array([n], pa.timestamp("ns"))}) for n in (1_005, 1_000))
     merge = table.merge(fine, KEYS).when_not_matched_insert_all()
     with pytest.raises(UnsupportedFeature, match=r"'at' has nanoseconds.*append or overwrite"):
@@ -301,6 +284,6 @@ def test_nanoseconds_of_a_source_are_not_cut(lake: neve.Lake):
 
 
 @pytest.mark.parametrize("source", ["SELECT/*+ BROADCAST(x) */ 1L AS id, 7 AS n", "/* a */ VALUES (1L, 7) AS s(id, n)"])
-def test_a_query_begins_with_a_word(lake: neve.Lake, source: str):
-    table = numbers(lake)
+def test_a_query_begins_with_a_word(spark_lake: neve.Lake, source: str):
+    table = numbers(spark_lake)
     assert table.merge(source, KEYS).when_matched_update({"n": "s.n"}).execute().rows_updated == 1

@@ -21,6 +21,7 @@ from neve.tree.entries import Content, EntryTable, Status
 from neve.tree.read import manifests_of, read_entries
 from tests.support.coverage import WANTS_ALL_CASES
 from tests.support.spark_sessions import compiled
+from tests.support.tables import sorted_rows
 
 Row = dict[str, Any]
 COMBINATIONS = [(1, "copy-on-write"), *((v, m) for v in (2, 3, 4) for m in ("copy-on-write", "merge-on-read"))]
@@ -79,7 +80,7 @@ def rows(table: neve.Table) -> list[Row]:
     """What the table holds, by id; the audit passes."""
     audit = table.verify()
     assert audit.is_sound, str(audit)
-    return sorted(table.scan().to_arrow(engine="arrow").to_pylist(), key=lambda row: row["id"])
+    return sorted_rows(table)
 
 
 def head(table: neve.Table) -> EntryTable:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,14 +12,15 @@ from pyspark.sql import functions as F  # noqa: N812
 import neve
 from neve import Table
 from neve.errors import UserError
+from tests.support.tables import ids_of
 
 ROWS = [{"id": 0, "region": "eu"}, {"id": 1, "region": "us"}, {"id": 2, "region": "a\\tb"}]
 QUOTED, ESCAPED = "spark.sql.ansi.doubleQuotedIdentifiers", "spark.sql.parser.escapedStringLiterals"
 
 
 @pytest.fixture
-def table(tmp_path: Path, spark: SparkSession) -> Table:
-    made = neve.connect(tmp_path, spark=spark).create_table("db.t", "id bigint, region string", ["region"])
+def table(spark_lake: neve.Lake) -> Table:
+    made = spark_lake.create_table("db.t", "id bigint, region string", ["region"])
     made.append(ROWS)
     return made
 
@@ -33,31 +33,26 @@ def turned_on(spark: SparkSession) -> Iterator[Callable[..., None]]:
         spark.conf.unset(name) if value is None else spark.conf.set(name, value)
 
 
-def ids_in(table: Table) -> list[int]:
-    return sorted(table.refresh().scan().to_arrow(engine="arrow")["id"].to_pylist())
-
-
 @pytest.mark.parametrize(("where", "left"), [("\"region\" <> 'eu'", [0]), ("\"region\" = 'eu'", [1, 2])])
 def test_names_in_double_quotes_are_names(table: Table, turned_on: Any, where: str, left: list[int]):
     turned_on("spark.sql.ansi.enabled", QUOTED)
     table.delete().where(where).execute()
-    assert ids_in(table) == left
+    assert ids_of(table.refresh()) == left
 
 
-def test_names_in_double_quotes_are_names_in_a_merge_and_a_query(tmp_path: Path, table: Table, turned_on: Any):
+def test_names_in_double_quotes_are_names_in_a_merge_and_a_query(spark_lake: neve.Lake, table: Table, turned_on: Any):
     turned_on("spark.sql.ansi.enabled", QUOTED)
-    lake = neve.connect(tmp_path, spark=table.context.spark())
-    assert [r.id for r in lake.sql("SELECT id FROM db.t WHERE \"region\" = 'us'").collect()] == [1]
+    assert [r.id for r in spark_lake.sql("SELECT id FROM db.t WHERE \"region\" = 'us'").collect()] == [1]
     merge = table.merge([{"k": "us"}], on='t."region" = s.k AND "region" = \'us\'')
     assert merge.when_matched_delete().execute().rows_deleted == 1
-    assert ids_in(table) == [0, 2]
+    assert ids_of(table.refresh()) == [0, 2]
 
 
 @pytest.mark.parametrize(("is_on", "left"), [(True, [0, 1]), (False, [0, 1, 2])])
 def test_a_backslash_is_itself_where_the_session_says_so(table: Table, turned_on: Any, is_on: bool, left: list[int]):
     turned_on(*([ESCAPED] if is_on else []))
     table.delete().where("region = 'a\\tb'").execute()
-    assert ids_in(table) == left
+    assert ids_of(table.refresh()) == left
 
 
 @pytest.mark.parametrize("given", ["to_json(struct(*))", "to_json(struct(t.*))", lambda: F.to_json(F.struct("*"))])

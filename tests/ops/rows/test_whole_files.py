@@ -15,7 +15,8 @@ from neve import Table
 from neve.commit.environment import Environment, Phase
 from neve.errors import CommitConflict
 from neve.ops.events import Event, subscribe
-from tests.support.tables import local
+from tests.support.tables import ids_of, local
+from tests.support.two_writers import Interruption
 
 ROWS = [{"id": i, "region": region} for i, region in enumerate(["eu", "us", "eu", "asia"])]
 
@@ -25,10 +26,6 @@ def made(folder: Path, spark: SparkSession, environment: Environment | None = No
     table = lake.create_table("db.t", "id bigint, region string", ["region"], format_version=version)
     table.append(ROWS)
     return table
-
-
-def ids_in(table: Table) -> list[int]:
-    return sorted(table.refresh().scan().to_arrow(engine="arrow")["id"].to_pylist())
 
 
 @pytest.mark.parametrize(
@@ -46,7 +43,7 @@ def test_a_subquery_on_the_table_itself_deletes_no_more(
     """That it reads the whole table says which other writers it minds, not which rows go."""
     table = made(tmp_path, spark)
     assert table.delete().where(where).isolation(isolation).execute().rows_deleted == 2
-    assert ids_in(table) == [1, 3]
+    assert ids_of(table.refresh()) == [1, 3]
 
 
 def test_files_that_came_meanwhile_are_counted_too(tmp_path: Path, spark: SparkSession):
@@ -55,7 +52,7 @@ def test_files_that_came_meanwhile_are_counted_too(tmp_path: Path, spark: SparkS
     assert "conflicts  none" in statement.explain()
     result = statement.execute()
     assert (result.rows_deleted, result.files_removed, sum(result.files_removed_by_spec.values())) == (3, 2, 2)
-    assert ids_in(table) == [1, 3]
+    assert ids_of(table.refresh()) == [1, 3]
 
 
 def test_a_partition_whose_deletes_are_lost_can_be_deleted(tmp_path: Path, spark: SparkSession):
@@ -65,7 +62,7 @@ def test_a_partition_whose_deletes_are_lost_can_be_deleted(tmp_path: Path, spark
     [lost] = [f["file_path"] for f in table.inspect.files().to_pylist() if f["content"] == 1]
     local(lost).unlink()
     assert table.delete().where("region = 'eu'").execute().rows_deleted == 2
-    assert ids_in(table) == [1, 3]
+    assert ids_of(table.refresh()) == [1, 3]
 
 
 def test_a_merge_whose_columns_another_writer_brings_is_run_again(tmp_path: Path, spark: SparkSession):
@@ -102,12 +99,4 @@ def other(folder: Path) -> Table:
 
 def meanwhile(act: Callable[[], object]) -> Environment:
     """Something another writer does right before the second commit of a table finds it."""
-    begun: list[int] = []
-
-    def observe(phase: Phase, attempt: int) -> None:
-        if phase is Phase.REFRESH:
-            begun.append(attempt)
-            if len(begun) == 2:
-                act()
-
-    return Environment(observe=observe, sleep=lambda seconds: None)
+    return Interruption([None, act], Phase.REFRESH).environment

@@ -18,7 +18,7 @@ from neve.commit.outcome import require_committed
 from neve.commit.protocol import commit
 from neve.errors import UnsupportedFeature
 from neve.tree.entries import EntryTable, Status
-from tests.support.tables import delete_equal
+from tests.support.tables import delete_equal, ids_of, sorted_rows
 
 
 def brought_in(table: Table, path: Path, rows: int, partition: tuple[Any, ...] = ()) -> Table:
@@ -50,10 +50,6 @@ def parquet(path: Path, rows: pa.Table, **ids: int) -> Path:
     return path
 
 
-def rows_of(table: Table, **asked: Any) -> list[dict[str, Any]]:
-    return table.scan(**asked).to_arrow(engine="arrow").sort_by("id").to_pylist()
-
-
 def uncounted(folder: Path, spark: Any) -> Table:
     """Five rows in an Avro file whose entry does not count them."""
     lake = neve.connect(folder / "lake", spark=spark)
@@ -69,17 +65,17 @@ def test_an_avro_file_that_was_not_counted_is_compacted(tmp_path: Path, spark):
     table = uncounted(tmp_path, spark)
     rewrite = table.rewrite_data_files().option("rewrite-all", True)
     assert rewrite.verify_rows().execute().files_rewritten == 1
-    assert [row["id"] for row in rows_of(table.refresh())] == [0, 1, 2, 3, 4]
+    assert ids_of(table.refresh()) == [0, 1, 2, 3, 4]
 
 
 def test_an_avro_file_that_was_not_counted_is_read(tmp_path: Path, spark):
     table = uncounted(tmp_path, spark)
-    assert [row["id"] for row in rows_of(table)] == [0, 1, 2, 3, 4]
+    assert ids_of(table) == [0, 1, 2, 3, 4]
     delete_equal(table, 2)
-    assert [row["id"] for row in rows_of(table.refresh())] == [0, 1, 3, 4]
+    assert ids_of(table.refresh()) == [0, 1, 3, 4]
     with pytest.raises(UnsupportedFeature, match=r"some\.avro.*no row count"):
         table.refresh().rewrite_position_deletes().equality_deletes().execute()
-    assert [row["id"] for row in rows_of(table.refresh())] == [0, 1, 3, 4]
+    assert ids_of(table.refresh()) == [0, 1, 3, 4]
 
 
 def test_the_past_of_a_promoted_partition_column_that_files_lack_is_read(tmp_path: Path):
@@ -92,7 +88,7 @@ def test_the_past_of_a_promoted_partition_column_that_files_lack_is_read(tmp_pat
         change.update_column("n", LongType())
     table = table.refresh()
     table.append([{"id": 3, "n": 1 << 40}])
-    assert rows_of(table.refresh(), snapshot_id=before) == [{"id": 1, "n": 5}, {"id": 2, "n": 5}]
+    assert sorted_rows(table.refresh(), snapshot_id=before) == [{"id": 1, "n": 5}, {"id": 2, "n": 5}]
 
 
 @pytest.mark.parametrize(("term", "value"), [("n", 7), ("truncate(10, n)", 0)])
