@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
+from pyiceberg.io import FileIO
+from pyiceberg.io.pyarrow import PyArrowFileIO
 from pyspark.sql import SparkSession
 
 import neve
@@ -28,6 +30,7 @@ settings.register_profile("search", deadline=None, suppress_health_check=[Health
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "steady"))
 
 os.environ.update(ENVIRONMENT)
+pytest.register_assert_rewrite("tests.support.tables")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -90,6 +93,12 @@ def lake_dir(tmp_path: Path) -> Path:
     path = tmp_path / "lake"
     path.mkdir()
     return path
+
+
+@pytest.fixture
+def io() -> FileIO:
+    """What reads and writes the files of this machine."""
+    return PyArrowFileIO()
 
 
 @pytest.fixture

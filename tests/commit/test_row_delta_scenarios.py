@@ -16,6 +16,7 @@ from neve.errors import UserError
 from neve.tree.entries import EntryTable, Manifest
 from tests.commit.test_protocol import during, orphans
 from tests.support.metadata_tables import Kit, name_of, plus, removed
+from tests.support.tables import local
 
 FIELDS = {0: {"region"}, 1: {"region", "id_bucket"}, 2: set()}
 
@@ -43,7 +44,7 @@ def header_and_partitions(t: Kit, manifest: Manifest) -> tuple[str, list[set[str
 @contextlib.contextmanager
 def out_of_reach(manifests: Iterable[Manifest]) -> Iterator[None]:
     """Manifests that nobody can open for a while."""
-    paths = [Path(m.path.removeprefix("file://")) for m in manifests]
+    paths = [local(m.path) for m in manifests]
     for path in paths:
         path.rename(path.with_suffix(".away"))
     yield

@@ -167,11 +167,6 @@ def test_a_listing_of_nothing_is_empty(store: Store) -> None:
     assert found.num_rows == 0
 
 
-@pytest.fixture
-def io() -> FileIO:
-    return PyArrowFileIO()
-
-
 def test_of_many_writers_of_one_name_exactly_one_succeeds(io: FileIO, tmp_path: Path) -> None:
     path, start, won = str(tmp_path / "x"), threading.Barrier(8), []
 

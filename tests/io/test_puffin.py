@@ -31,11 +31,6 @@ SAMPLE = [(Blob("some-blob", (1,), 2, 1), FIRST), (Blob("some-other-blob", (2,),
 
 
 @pytest.fixture
-def io() -> FileIO:
-    return PyArrowFileIO()
-
-
-@pytest.fixture
 def stored(tmp_path: Path) -> Callable[[bytes], str]:
     def store(data: bytes) -> str:
         path = tmp_path / "x.puffin"

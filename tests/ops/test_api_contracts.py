@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from decimal import Decimal
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,6 +16,7 @@ from neve.catalog import LostRace
 from neve.errors import CommitConflict, UserError
 from neve.ops import scan
 from neve.run.read import file_reader as files
+from tests.support.tables import local
 
 
 @pytest.fixture
@@ -131,7 +131,7 @@ def test_a_default_that_would_be_another_value_is_refused(table: Table, kind: An
 
 
 def test_a_metadata_file_is_registered_by_a_relative_path(lake: neve.Lake, table: Table, monkeypatch: Any):
-    path = Path(table.iceberg.metadata_location.removeprefix("file://"))
+    path = local(table.iceberg.metadata_location)
     monkeypatch.chdir(path.parent)
     lake.register_table("db.again", path.name)
     monkeypatch.chdir(os.sep)

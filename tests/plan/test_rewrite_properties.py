@@ -40,6 +40,7 @@ from tests.support.rewrite_plans import (
     options_of,
     result,
 )
+from tests.support.tables import local
 
 # rows --------------------------------------------------------------------------------------------------------------
 
@@ -98,7 +99,7 @@ def lived(tmp_path_factory: pytest.TempPathFactory) -> Lived:
 
 
 def _rows(path: str) -> list[dict[str, Any]]:
-    found = pq.read_table(path.removeprefix("file://")).to_pylist()
+    found = pq.read_table(local(path)).to_pylist()
     return [{"id": r["id"], "ts": r["ts"], "area": r.get("area", r.get("region"))} for r in found]
 
 

@@ -47,6 +47,7 @@ from tests.support.rewrite_plans import (
     result,
     rewrite_of,
 )
+from tests.support.tables import local
 
 EU: dict[str, Any] = {"spec_id": 1, "partition": ("eu",)}
 US: dict[str, Any] = {"spec_id": 1, "partition": ("us",)}
@@ -531,7 +532,7 @@ def test_plan_manifest_pruning(tmp_path: Path) -> None:
         t.ok(Append(t.data(*(f"{region}{n}" for n in range(5)), region=region), fast=True))
     t.ok(Append(t.data("whole", spec=2), fast=True))
     (us,) = [m for m in t.manifests() if m.spec_id == 0 and m.partitions and m.partitions[0].lower_bound == b"us"]
-    kept = Path(us.path.removeprefix("file://"))
+    kept = local(us.path)
     content = kept.read_bytes()
     kept.unlink()
     made = rewrite_of(t).where("region = 'eu'").plan()

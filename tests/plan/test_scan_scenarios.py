@@ -21,6 +21,7 @@ from neve.plan.metrics_filter import STATISTICS
 from neve.tree.entries import MIXED_SPECS, Content, Status
 from tests.support.entry_tables import entries, spec, specs_of
 from tests.support.metadata_tables import Kit, name_of, plus
+from tests.support.tables import local
 
 SCHEMA = Schema(
     NestedField(1, "id", LongType(), required=False), NestedField(2, "region", StringType(), required=False)
@@ -236,7 +237,7 @@ def test_v4_unpartitioned_parquet(tmp_path: Path) -> None:
     t.ok(Append(t.plain("a")))
     t.ok(RowDelta(added_deletes=t.vector("v", t.plain("a"), [1])))
     for path in (t.head().root_manifest, *(m.file for m in t.manifests())):
-        names = pq.read_schema(path.removeprefix("file://")).names
+        names = pq.read_schema(local(path)).names
         assert "partition" not in names, "Parquet knows no empty struct"
         assert "content_stats" not in names
     assert _planned(t) == {"a": "v"}

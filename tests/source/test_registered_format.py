@@ -12,6 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 import neve
 from tests.support.coverage import IS_LONG
+from tests.support.tables import local
 
 PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
 TYPES = "id bigint, region string, x double, ts timestamp, tags array<string>, s struct<a: int, b: string>"
@@ -88,7 +89,7 @@ def test_a_write_that_fails_leaves_the_table_and_its_folder_alone(spark: SparkSe
     with pytest.raises(PySparkException, match="Null in required column 'id'"):
         bad.write.format("neve").mode("append").save("db.failing")
     assert table.scan().count() == 0
-    assert not list(Path(table.iceberg.location().removeprefix("file://")).rglob("*.parquet"))
+    assert not list(local(table.iceberg.location()).rglob("*.parquet"))
 
 
 def test_one_frame_in_two_queries_keeps_all_its_rows(spark: SparkSession, home: neve.Lake):

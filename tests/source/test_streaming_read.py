@@ -6,18 +6,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pytest
 from pyiceberg.types import LongType
 
 import neve
 from neve.errors import TableError, UnknownName
 from neve.source.streaming import SNAPSHOT_ID_KEY
-from tests.support.source_calls import Frame, source, travelled
-
-
-def rows(*ids: int) -> pa.Table:
-    return pa.table({"id": pa.array(ids, pa.int64()), "region": pa.array(["eu"] * len(ids))})
+from tests.support.source_calls import Frame, rows, source, travelled
 
 
 class Follower:
@@ -36,12 +31,6 @@ class Follower:
         parts = self.reader.partitions(self.offset, upto)
         self.offset = upto
         return sorted(i for p in parts for b in self.worker.read(travelled(p)) for i in b["id"].to_pylist())
-
-
-@pytest.fixture
-def table(request: pytest.FixtureRequest, lake_dir: Path) -> neve.Table:
-    lake, version = neve.connect(lake_dir), getattr(request, "param", 2)
-    return lake.create_table("db.t", "id bigint, region string", ["region"], format_version=version)
 
 
 def snapshot_ids(table: neve.Table) -> list[int]:

@@ -4,29 +4,18 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pyarrow as pa
 import pytest
 
 import neve
 from neve.commit import protocol
 from neve.errors import UserError
 from neve.source import streaming as sink
-from tests.support.source_calls import Query
-from tests.support.tables import ids_of
-
-
-def rows(*ids: int) -> pa.Table:
-    return pa.table({"id": pa.array(ids, pa.int64()), "region": pa.array(["eu"] * len(ids))})
-
-
-@pytest.fixture
-def table(request: pytest.FixtureRequest, lake_dir: Path) -> neve.Table:
-    lake, version = neve.connect(lake_dir), getattr(request, "param", 2)
-    return lake.create_table("db.t", "id bigint, region string", ["region"], format_version=version)
+from tests.support.source_calls import Query, rows
+from tests.support.tables import ids_of, local
 
 
 def files_on_disk(table: neve.Table) -> set[str]:
-    folder = Path(table.iceberg.location().removeprefix("file://")) / "data"
+    folder = local(table.iceberg.location()) / "data"
     return {p.name for p in folder.rglob("*.parquet")}
 
 

@@ -18,12 +18,9 @@ from neve.ops.context import TableContext
 from neve.tree.entries import EntryTable
 from neve.tree.read import manifests_of, read_entries
 from tests.support.metadata_tables import Kit
+from tests.support.tables import local
 
 DAY = 24 * 60 * 60 * 1000
-
-
-def local(path: str) -> Path:
-    return Path(path.removeprefix("file://"))
 
 
 @dataclass

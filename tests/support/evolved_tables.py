@@ -26,14 +26,9 @@ from neve.run.write.data_files import write_arrow_table
 from neve.run.write.target import WriteTarget
 from neve.tree.entries import EntryTable
 from tests.support.metadata_tables import Kit
+from tests.support.tables import local, position_rows
 
 LONG = "é" * 40  # longer than the bounds in manifests
-
-PATH_ID, POSITION_ID = "2147483546", "2147483545"
-
-
-def local(path: str) -> Path:
-    return Path(path.removeprefix("file://"))
 
 
 def audit_of(table: Table, metadata: Any = None, *, data: bool = True) -> Audit:
@@ -84,12 +79,7 @@ class Lived:
     def delete_positions(self, data_file: str, positions: list[int]) -> None:
         of = self._live(data_file)
         delete = self.kit.positions("positions", of=of, rows=len(positions))
-        fields = [
-            pa.field("file_path", pa.string(), False, {"PARQUET:field_id": PATH_ID}),
-            pa.field("pos", pa.int64(), False, {"PARQUET:field_id": POSITION_ID}),
-        ]
-        rows = pa.table([[data_file] * len(positions), positions], schema=pa.schema(fields))
-        self.kit.ok(RowDelta(added_deletes=self._stored(delete, rows)))
+        self.kit.ok(RowDelta(added_deletes=self._stored(delete, position_rows(data_file, positions))))
 
     def delete_equal(self, ids: list[int]) -> None:
         field = pa.field("id", pa.int64(), False, {"PARQUET:field_id": "1"})

@@ -38,6 +38,11 @@ def source(folder: Path, name: str = "db.t", **options: str) -> NeveSource:
     return travelled(kind)(options=CaseInsensitiveDict({"path": name, **said}))
 
 
+def rows(*ids: int) -> pa.Table:
+    """Rows of one region."""
+    return pa.table({"id": pa.array(ids, pa.int64()), "region": pa.array(["eu"] * len(ids))})
+
+
 class Frame:
     """A DataFrame of the source: its schema is known, nothing has been read."""
 

@@ -73,6 +73,11 @@ def lineage_of(table: Table) -> dict[Any, tuple[int | None, int | None]]:
     return {i: (row_id, number) for i, row_id, number in zip(*(found[n].to_pylist() for n in names), strict=True)}
 
 
+def written_rows(written: pa.Table) -> list[Row]:
+    """The rows of the files a write speaks of, file by file."""
+    return [row for path in written["file_path"].to_pylist() for row in pq.read_table(path).to_pylist()]
+
+
 def append(table: Table, rows: Iterable[Row]) -> None:
     table.append(pa.Table.from_pylist(list(rows), arrow_file_schema(table.refresh().schema)))
 

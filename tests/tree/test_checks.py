@@ -16,6 +16,7 @@ from neve.errors import CorruptFile
 from neve.tree.entries import EntryTable, Manifest
 from neve.tree.read import read_manifest
 from tests.support.metadata_tables import Kit
+from tests.support.tables import local
 
 Entry = dict[str, Any]
 
@@ -28,7 +29,7 @@ class Forged:
         self.table.ok(Append(self.table.data("a", "b")))
         (listed,) = self.table.manifests()
         self.manifest: Manifest = replace(listed, length=0)  # the size is not what is wrong
-        self.path = Path(listed.path.removeprefix("file://"))
+        self.path = local(listed.path)
 
     def read(self, change: Callable[[list[Entry], Entry], None]) -> EntryTable:
         reader = fastavro.reader(io.BytesIO(self.path.read_bytes()))

@@ -37,6 +37,7 @@ from neve.tree import partition_types as typing
 from neve.tree.entry_schemas import manifest_entry_schema
 from neve.tree.partition_types import infer_partition_types
 from tests.support.metadata_tables import SCHEMA, Kit, removed
+from tests.support.tables import local
 
 ID_ONLY = Schema(SCHEMA.fields[0], SCHEMA.fields[2])
 
@@ -158,7 +159,7 @@ def test_without_files_of_the_spec_nothing_is_missing(tmp_path):
 
 def rewrite_tuple(path: str, edit: Any) -> None:
     """Write a manifest again with another schema of its partition tuples."""
-    file = Path(path.removeprefix("file://"))
+    file = local(path)
     with file.open("rb") as stream:
         reader = fastavro.reader(stream)
         rows, kept = list(reader), {k: v for k, v in reader.metadata.items() if not k.startswith("avro.")}

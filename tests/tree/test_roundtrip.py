@@ -10,7 +10,6 @@ import fastavro
 import pyarrow as pa
 import pytest
 from pyiceberg.conversions import to_bytes
-from pyiceberg.io.pyarrow import PyArrowFileIO
 from pyiceberg.manifest import DataFile, DataFileContent, FileFormat, read_manifest_list
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
@@ -25,6 +24,7 @@ from neve.tree.entries import DETAIL, EntryTable, Manifest, Status
 from neve.tree.pyiceberg_files import entries_from_pyiceberg
 from neve.tree.read import manifests_in_list, read_entries, read_manifest, with_detail
 from neve.tree.write import ManifestContext, assign_row_ids, copy_entries, write_manifest_list, write_manifests
+from tests.support.tables import local
 
 SCHEMA = Schema(
     NestedField(1, "id", LongType(), required=True),
@@ -93,11 +93,6 @@ def data_file(spec_id: int, name: str, rows: int = 10, values: tuple | None = No
     return file
 
 
-@pytest.fixture
-def io():
-    return PyArrowFileIO()
-
-
 @pytest.fixture(params=[1, 2, 3])
 def context(request, tmp_path: Path) -> ManifestContext:
     metadata = metadata_of(request.param, tmp_path.as_uri())
@@ -115,7 +110,7 @@ def test_every_manifest_holds_one_spec_in_ascending_order(io, context):
     written = write_manifests(io, entries_from_pyiceberg(files, context.specs), context)
     assert [m.spec_id for m in written] == [0, 1, 2, 3, 4]
     for manifest in written:
-        with open(manifest.path.removeprefix("file://"), "rb") as f:
+        with open(local(manifest.path), "rb") as f:
             reader = fastavro.reader(f)
             assert reader.metadata["partition-spec-id"] == str(manifest.spec_id)
             tuples = [list(e["data_file"]["partition"].values()) for e in reader]
@@ -268,7 +263,7 @@ def test_a_file_of_an_unknown_spec_is_refused_with_id_and_path(context):
 
 def test_a_truncated_manifest_is_refused_by_name(io, context):
     (manifest,) = write_manifests(io, entries_from_pyiceberg([data_file(0, "a")], context.specs), context)
-    path = Path(manifest.path.removeprefix("file://"))
+    path = local(manifest.path)
     path.write_bytes(path.read_bytes()[:-40])
     with pytest.raises(CorruptFile, match=path.name):
         read_manifest(io, manifest, context.specs)

@@ -16,6 +16,7 @@ import neve
 from neve import Table
 from neve.errors import UnsupportedFeature
 from tests.support.foreign_tables import checksum, made_tables, needs_fixtures
+from tests.support.tables import local
 from tests.test_foreign_tables import MADE
 
 
@@ -63,7 +64,7 @@ def test_paths_relative_to_the_table_are_in_use(tmp_path: Path, version: int):
     table = lake.create_table("db.t", "id bigint", format_version=version)
     table.append([{"id": 1}])
     table.append([{"id": 2}])
-    metadata = Path(table.refresh().iceberg.metadata_location.removeprefix("file://"))
+    metadata = local(table.refresh().iceberg.metadata_location)
     (metadata.parent / "some.stats").write_bytes(b"stats")
 
     def relative(found: dict[str, Any]) -> None:
@@ -96,7 +97,7 @@ def test_fields_that_share_an_id_cannot_be_told_apart_in_a_tree(tmp_path: Path):
     lake = neve.connect(tmp_path)
     table = lake.create_table("db.t", "id bigint, qty int, region string", ["qty"], format_version=1)
     table.append([{"id": 1, "qty": 5, "region": "eu"}])
-    metadata = Path(table.refresh().iceberg.metadata_location.removeprefix("file://"))
+    metadata = local(table.refresh().iceberg.metadata_location)
 
     def with_a_second_spec(found: dict[str, Any]) -> None:
         field = {"name": "region", "transform": "identity", "source-id": 3, "field-id": 1000}

@@ -1,10 +1,8 @@
-"""A lake for each test file, and failed assertions of the helpers that say what they compared."""
+"""A lake for each test file."""
 
 import pytest
 
-pytest.register_assert_rewrite("tests.support.compaction_tables")
-
-from tests.support.compaction_tables import Place  # noqa: E402
+from tests.support.compaction_tables import Place
 
 
 @pytest.fixture(scope="module")

@@ -14,6 +14,7 @@ from neve.errors import MissingFile, UnknownName, UserError
 from neve.ops.metadata.drop_table import drop_table
 from tests.support.metadata_tables import NAME, Kit
 from tests.support.servers import rest_server
+from tests.support.tables import local
 
 
 def lived(lake: neve.Lake, name: str = "db.t", version: int = 2, **properties: str) -> neve.Table:
@@ -76,7 +77,7 @@ def test_a_table_that_must_not_collect_garbage_is_not_purged(lake, tmp_path):
 
 def test_what_cannot_be_read_is_noticed_before_anything_is_done(lake, tmp_path):
     t = lived(lake)
-    manifest = Path(t.inspect.manifests()["path"][0].as_py().removeprefix("file://"))
+    manifest = local(t.inspect.manifests()["path"][0].as_py())
     manifest.unlink()
     before = files_below(tmp_path)
     with pytest.raises(MissingFile, match=manifest.name):

@@ -15,7 +15,7 @@ from neve.errors import NeveError, TableError, UserError
 from neve.ops.context import TableContext
 from neve.ops.metadata import evolve
 from neve.ops.metadata.evolve_schema import SchemaChange
-from tests.support.tables import ids_of
+from tests.support.tables import ids_of, local
 
 
 def test_a_lake_prints_where_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -43,7 +43,7 @@ def test_a_table_under_a_name_that_was_given_up_lies_elsewhere(tmp_path: Path, n
 def test_a_creation_that_was_killed_does_not_keep_the_place(tmp_path: Path):
     """It left metadata, or half of it; a renamed table is as empty, and keeps its place."""
     lake, other = neve.connect(tmp_path / "lake"), neve.connect(tmp_path / "other")
-    left = Path(other.create_table("db.t", "id bigint").context.iceberg.metadata_location.removeprefix("file://"))
+    left = local(other.create_table("db.t", "id bigint").context.iceberg.metadata_location)
     place = tmp_path / "lake/db/t"
     (place / "metadata").mkdir(parents=True)
     (place / "metadata" / left.name).write_bytes(left.read_bytes())

@@ -10,11 +10,6 @@ from tests.support.dml_tables import Stage
 from tests.support.run_case import play
 
 
-@pytest.fixture(scope="module")
-def stage(tmp_path_factory, spark) -> Stage:
-    return Stage(tmp_path_factory.mktemp("dml"), spark.newSession())  # for its views
-
-
 @pytest.mark.parametrize(
     ("case", "run"), [pytest.param(*p, id=f"{p[0].name}-{p[1]}") for p in runs_of("delete", "update")]
 )

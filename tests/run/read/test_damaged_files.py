@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pyarrow import orc
-from pyiceberg.io import FileIO, load_file_io
+from pyiceberg.io import FileIO
 from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField, StringType
 
@@ -31,11 +31,6 @@ AVRO = {
         {"name": "s", "type": ["null", "string"], "field-id": 2},
     ],
 }
-
-
-@pytest.fixture
-def io() -> FileIO:
-    return load_file_io({})
 
 
 def written(folder: Path, kind: str, rows: int = 5000) -> Path:

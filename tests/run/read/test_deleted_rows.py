@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pyarrow import orc
-from pyiceberg.io import FileIO, load_file_io
+from pyiceberg.io import FileIO
 from pyiceberg.schema import Schema
 from pyiceberg.types import DoubleType, IcebergType, IntegerType, LongType, NestedField, StringType, StructType
 
@@ -44,11 +44,6 @@ def numbered(name: str, kind: pa.DataType, field_id: int) -> pa.Field:
 
 def column(field_id: int, name: str, kind: IcebergType) -> NestedField:
     return NestedField(field_id, name, kind, required=False)
-
-
-@pytest.fixture
-def io() -> FileIO:
-    return load_file_io({})
 
 
 class Files:

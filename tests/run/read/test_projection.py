@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyarrow import orc
 from pyiceberg.expressions import EqualTo
-from pyiceberg.io import FileIO, load_file_io
+from pyiceberg.io import FileIO
 from pyiceberg.schema import Schema
 from pyiceberg.table.name_mapping import NameMapping, parse_mapping_from_json
 from pyiceberg.types import (
@@ -57,11 +57,6 @@ def numbered(name: str, kind: pa.DataType, field_id: int, nullable: bool = True)
 
 def column(field_id: int, name: str, kind: IcebergType, required: bool = False, default: Any = None) -> NestedField:
     return NestedField(field_id, name, kind, required=required, initial_default=default)
-
-
-@pytest.fixture
-def io() -> FileIO:
-    return load_file_io({})
 
 
 @pytest.fixture

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID
 
-import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pyiceberg.schema import Schema
@@ -34,6 +33,7 @@ from neve.run.spark.session import temporary_options
 from neve.run.spark.write import write_dataframe
 from neve.run.write.target import WriteTarget
 from neve.tree.entries import DETAIL, EntryTable
+from tests.support.tables import written_rows
 
 SIMPLE = Schema(NestedField(1, "id", LongType(), required=True), NestedField(2, "name", StringType()))
 ADVISORY = "spark.sql.adaptive.advisoryPartitionSizeInBytes"
@@ -41,10 +41,6 @@ ADVISORY = "spark.sql.adaptive.advisoryPartitionSizeInBytes"
 
 def numbers(spark: SparkSession, count: int = 1000, tasks: int = 3) -> DataFrame:
     return spark.range(0, count, 1, tasks).selectExpr("id", "concat('n', id % 5) as name")
-
-
-def rows_of(written: pa.Table) -> list[dict[str, Any]]:
-    return [row for path in written["file_path"].to_pylist() for row in pq.read_table(path).to_pylist()]
 
 
 def on_disk(target: WriteTarget) -> set[str]:
@@ -60,7 +56,7 @@ def test_rows_of_a_partition_meet_in_one_file_with_its_tuple(spark: SparkSession
         inside = pq.read_table(row["file_path"]).to_pylist()
         assert {(r["name"], r["id"] - r["id"] % 500) for r in inside} == {(row["p1000"], row["p1001"])}
         assert row["record_count"] == len(inside) == 100
-    assert sorted(r["id"] for r in rows_of(written)) == list(range(1000))
+    assert sorted(r["id"] for r in written_rows(written)) == list(range(1000))
     assert on_disk(target) == set(written["file_path"].to_pylist()), "one action: nothing is written twice"
 
 
@@ -79,7 +75,7 @@ def test_fan_out_needs_no_sorting_by_partition(spark: SparkSession, aim: Any):
     target = aim(SIMPLE, [(2, "identity")], {"write.distribution-mode": "none", "write.spark.fanout.enabled": "true"})
     written = write_dataframe(numbers(spark), target)
     assert written.num_rows == 15
-    assert sorted(r["id"] for r in rows_of(written)) == list(range(1000))
+    assert sorted(r["id"] for r in written_rows(written)) == list(range(1000))
 
 
 def test_an_unpartitioned_table_is_written_where_its_rows_are(spark: SparkSession, aim: Any):
@@ -104,14 +100,14 @@ def test_a_sorted_table_gets_ranges_in_order(spark: SparkSession, aim: Any):
 def test_rows_are_sorted_as_what_they_become(spark: SparkSession, aim: Any):
     order = SortOrder(SortField(2, IdentityTransform(), SortDirection.ASC, NullOrder.NULLS_FIRST), order_id=3)
     df = spark.range(0, 12, 1, 1).selectExpr("id", "id as name")
-    names = [r["name"] for r in rows_of(write_dataframe(df, aim(SIMPLE, sort_order=order)))]
+    names = [r["name"] for r in written_rows(write_dataframe(df, aim(SIMPLE, sort_order=order)))]
     assert names == sorted(str(n) for n in range(12))
 
 
 def test_keys_do_not_hide_columns_of_the_same_name(spark: SparkSession, aim: Any):
     schema = Schema(NestedField(1, "__key_0", LongType()), NestedField(2, "id", LongType()))
     written = write_dataframe(spark.range(3).selectExpr("id as __key_0", "id"), aim(schema, [(2, "bucket[2]")]))
-    assert sorted(r["__key_0"] for r in rows_of(written)) == [0, 1, 2]
+    assert sorted(r["__key_0"] for r in written_rows(written)) == [0, 1, 2]
 
 
 def test_a_transform_that_goes_through_arrow_brings_rows_together(spark: SparkSession, aim: Any):
@@ -145,7 +141,7 @@ TYPES = Schema(
 def test_types_spark_does_not_have_are_stored_as_their_own(spark: SparkSession, aim: Any):
     key = UUID(int=77)
     df = spark.sql(f"select '{key}' u, time'01:02:03.000004' t, X'6162' f")
-    (row,) = rows_of(write_dataframe(df, aim(TYPES, [(1, "bucket[4]")])))
+    (row,) = written_rows(write_dataframe(df, aim(TYPES, [(1, "bucket[4]")])))
     assert (row["u"], row["t"], row["f"]) == (key, time(1, 2, 3, 4), b"ab")
 
 
@@ -155,7 +151,7 @@ def test_timestamps_cross_time_zones_by_the_session(spark: SparkSession, aim: An
             """select timestamp'2026-01-01 09:00:00' LOCAL, timestamp_ntz'2026-01-01 09:00:00' instant, 5L small,
             named_struct('at', timestamp'2026-01-01 09:00:00') s, array(timestamp_ntz'2026-01-01 09:00:00') l"""
         )
-        (row,) = rows_of(write_dataframe(df, aim(TYPES, [(5, "day")])))
+        (row,) = written_rows(write_dataframe(df, aim(TYPES, [(5, "day")])))
     nine, midnight = datetime(2026, 1, 1, 9), datetime(2026, 1, 1, tzinfo=UTC)
     assert (row["local"], row["instant"], row["small"]) == (nine, midnight, 5)
     assert (row["s"], row["l"]) == ({"at": nine, "gone": None}, [midnight])

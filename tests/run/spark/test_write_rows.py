@@ -31,6 +31,7 @@ from neve.errors import UnknownName, UserError
 from neve.run.spark import input_rows as module
 from neve.run.spark.input_rows import as_dataframe, write_rows
 from neve.run.spark.session import temporary_options
+from tests.support.tables import written_rows
 
 SCHEMA = Schema(
     NestedField(1, "id", IntegerType(), required=True),
@@ -42,10 +43,6 @@ ROWS = [{"id": 1, "name": "a", "day": date(2026, 1, 1)}, {"id": 2, "name": None,
 
 def no_spark() -> SparkSession:
     raise AssertionError("Spark was asked for")
-
-
-def rows_of(written: pa.Table) -> list[dict[str, Any]]:
-    return [row for path in written["file_path"].to_pylist() for row in pq.read_table(path).to_pylist()]
 
 
 FORMS = {
@@ -60,13 +57,13 @@ FORMS = {
 @pytest.mark.parametrize("form", FORMS)
 def test_small_rows_are_written_without_spark(form: str, aim: Any):
     given = pa.Table.from_pylist(ROWS).to_reader() if form == "reader" else FORMS[form]
-    assert rows_of(write_rows(given, aim(SCHEMA), no_spark)) == ROWS
+    assert written_rows(write_rows(given, aim(SCHEMA), no_spark)) == ROWS
 
 
 def test_rows_beyond_the_limit_go_to_spark(spark: SparkSession, aim: Any, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(module, "LOCAL_BYTES", 10)
     written = write_rows(pa.Table.from_pylist(ROWS), aim(SCHEMA), lambda: spark)
-    assert sorted(rows_of(written), key=lambda r: r["id"]) == ROWS
+    assert sorted(written_rows(written), key=lambda r: r["id"]) == ROWS
 
 
 def test_nanoseconds_stay_whole_whatever_their_number(aim: Any, monkeypatch: pytest.MonkeyPatch):
@@ -85,7 +82,7 @@ def test_a_local_time_that_the_session_skips_stays_as_it_is(
     schema = Schema(NestedField(1, "at", TimestampType()))
     with temporary_options(spark, {"spark.sql.session.timeZone": "America/New_York"}):
         written = write_rows(pa.table({"at": [skipped]}), aim(schema), lambda: spark)
-    assert rows_of(written) == [{"at": skipped}]
+    assert written_rows(written) == [{"at": skipped}]
 
 
 def test_a_data_frame_of_either_kind_becomes_one_of_spark(spark: SparkSession):
@@ -104,7 +101,7 @@ def test_dictionaries_take_their_types_from_the_table(aim: Any):
     )
     at = datetime(2026, 1, 1, tzinfo=UTC)
     row = {"u": UUID(int=3), "price": Decimal("1.50"), "tags": [], "s": {"x": 1}, "at": at}
-    assert rows_of(write_rows([row, {}], aim(schema), no_spark)) == [row, dict.fromkeys(row)]
+    assert written_rows(write_rows([row, {}], aim(schema), no_spark)) == [row, dict.fromkeys(row)]
 
 
 def test_a_key_that_is_no_column_is_an_error_and_not_dropped(aim: Any):
