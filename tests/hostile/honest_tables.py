@@ -21,8 +21,9 @@ from pyarrow import orc
 
 import neve
 from neve.commit.actions import Append
-from tests.support.evolved_tables import Lived, local
+from tests.support.evolved_tables import Lived
 from tests.support.metadata_tables import Kit
+from tests.support.tables import local
 
 CANARY = "never-to-be-seen-7f3a"
 VERSIONS = (1, 2, 3, 4)

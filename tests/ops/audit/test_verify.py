@@ -19,7 +19,8 @@ from pyiceberg.table.statistics import StatisticsFile
 from neve.model.snapshots import Snapshots
 from neve.ops.audit.snapshot_index import SnapshotRoot, root_findings
 from neve.ops.audit.verify import Audit, Finding
-from tests.support.evolved_tables import Lived, edit_avro, local, only
+from tests.support.evolved_tables import Lived, edit_avro, only
+from tests.support.tables import local
 
 
 class Shelf:

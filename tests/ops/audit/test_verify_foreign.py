@@ -16,8 +16,9 @@ from pyiceberg.table import Table
 
 from neve.model.metadata import parse_metadata
 from neve.ops.audit.verify import Audit
-from tests.support.evolved_tables import audit_of, local
+from tests.support.evolved_tables import audit_of
 from tests.support.foreign_tables import FIXTURES, foreign_tables, needs_fixtures
+from tests.support.tables import local
 
 MISSING_LIST = "the copy lacks the manifest list of one snapshot"
 ROUNDED = "a tool that cannot hold 64-bit integers rounded the snapshot ids in the metadata"

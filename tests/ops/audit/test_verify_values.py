@@ -39,7 +39,8 @@ from pyiceberg.types import (
     TimeType,
 )
 
-from tests.support.evolved_tables import audit_of, edit_avro, local, only
+from tests.support.evolved_tables import audit_of, edit_avro, only
+from tests.support.tables import local
 
 STAMP = datetime(2024, 3, 5, 17, 30)
 VALUES: dict[str, tuple[Any, Any, Any]] = {

@@ -28,10 +28,11 @@ from neve.commit.actions import Append, DeleteFiles, Overwrite, RemovedFiles, Re
 from neve.errors import CommitUnknown, MissingFile, UnknownName, UserError
 from neve.tree.entries import DETAIL
 from neve.tree.read import read_entries
-from tests.support.aged_tables import DAY, Aged, local
+from tests.support.aged_tables import DAY, Aged
 from tests.support.coverage import on_versions
 from tests.support.metadata_tables import Kit, plus, removed
 from tests.support.servers import rest_server
+from tests.support.tables import local
 
 VERSIONS = on_versions(1, 2, 3, 4)
 

@@ -20,9 +20,10 @@ from neve.commit.cleanup import Prefixes, find_orphans, is_hidden_file
 from neve.commit.environment import Environment
 from neve.errors import UnknownName, UserError
 from tests.ops.maintenance.test_expire_snapshots import lived, statistics
-from tests.support.aged_tables import DAY, Aged, local
+from tests.support.aged_tables import DAY, Aged
 from tests.support.coverage import on_versions
 from tests.support.servers import ObjectStore
+from tests.support.tables import local
 
 VERSIONS = on_versions(1, 2, 3, 4)
 
