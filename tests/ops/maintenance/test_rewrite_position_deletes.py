@@ -9,8 +9,6 @@ import pytest
 
 from neve import Table
 from neve.commit.actions import RemovedFiles, RewriteFiles
-from neve.commit.outcome import require_committed
-from neve.commit.protocol import commit
 from neve.errors import CorruptFile, UserError
 from neve.io.deletion_vectors import PositionSet
 from neve.ops.maintenance.rewrite_position_deletes import _positions_not_live
@@ -20,6 +18,7 @@ from tests.support.compaction_tables import WITH_DELETES, Place, some_rows
 from tests.support.coverage import on_versions
 from tests.support.tables import (
     append,
+    commit_to,
     delete_equal,
     delete_rows,
     deletes_of,
@@ -196,8 +195,8 @@ def test_a_compaction_that_keeps_an_old_number_meanwhile_brings_nothing_back(pla
         data_sequence_number=start.sequence_number,
         start_snapshot_id=start.snapshot_id,
     )
-    theirs = place.other(table).context
-    place.interrupt(lambda: require_committed(commit(theirs.catalog, theirs.iceberg, action)))
+    theirs = place.other(table)
+    place.interrupt(lambda: commit_to(theirs, action))
     result = table.refresh().rewrite_position_deletes().equality_deletes().execute()
     assert result.reruns == 1
     assert ids_of(table) == want

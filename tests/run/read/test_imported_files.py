@@ -14,32 +14,21 @@ from pyiceberg.types import LongType
 import neve
 from neve import Table
 from neve.commit.actions import Append
-from neve.commit.outcome import require_committed
-from neve.commit.protocol import commit
 from neve.errors import UnsupportedFeature
-from neve.tree.entries import EntryTable, Status
-from tests.support.tables import delete_equal, ids_of, sorted_rows
+from tests.support.entry_tables import new_entries
+from tests.support.tables import commit_to, delete_equal, ids_of, sorted_rows
 
 
 def brought_in(table: Table, path: Path, rows: int, partition: tuple[Any, ...] = ()) -> Table:
     """The table with one more file, as an entry says it."""
-    context = table.refresh().context
-    spec_id = context.metadata.default_spec_id
-    columns = {
-        "manifest": -1,
-        "status": int(Status.ADDED),
-        "content": 0,
-        "file_path": [f"file://{path}"],
-        "file_format": [path.suffix[1:].upper()],
-        "spec_id": spec_id,
+    file = {
+        "file_path": f"file://{path}",
+        "file_format": path.suffix[1:].upper(),
         "record_count": rows,
         "file_size_in_bytes": path.stat().st_size,
+        "partition": partition,
     }
-    columns |= {name: [value] for name, value in zip(context.specs.columns(spec_id), partition, strict=True)}
-    files = EntryTable.from_columns(columns, context.specs, 1, [])
-    require_committed(
-        commit(context.catalog, context.iceberg, Append(files), environment=context.environment), "append"
-    )
+    commit_to(table, Append(new_entries(table.refresh().context.specs, [file])))
     return table.refresh()
 
 
