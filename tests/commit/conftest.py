@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from neve.commit.actions import Append
-from tests.support.foreign_equality_deletes import another_engine_writes
 from tests.support.metadata_tables import Kit, plus
+from tests.support.tables import another_engine_writes
 
 
 @pytest.fixture(autouse=True)

@@ -1,6 +1,6 @@
 """The cases of `tests/cases/dml`, read and checked. A new case is a table in a TOML file and needs no Python.
 
-A file holds `[history.NAME]` tables (`steps = [...]`, see `history.py`) and `[[case]]` tables:
+A file holds `[history.NAME]` tables (`steps = [...]`, see `dml_tables.py`) and `[[case]]` tables:
 
 | key          | what it says |
 |--------------|--------------|
@@ -33,11 +33,12 @@ from pathlib import Path
 from typing import Any
 from zlib import crc32
 
-from tests.support.case_histories import Step
 from tests.support.coverage import WANTS_ALL_CASES
 
 FOLDER = Path(__file__).parents[1] / "cases" / "dml"
 DEFAULT_HISTORY = "three_specs"
+
+Step = Mapping[str, Any]
 
 
 @dataclass(frozen=True)

@@ -17,18 +17,21 @@ from uuid import uuid4
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
+from pyiceberg.table.metadata import TableMetadata
 
 from neve import Table
+from neve.commit import preconditions as requests
 from neve.commit.actions import RowDelta
 from neve.commit.outcome import require_committed
 from neve.commit.protocol import commit
 from neve.io.deletion_vectors import PositionSet
 from neve.io.puffin import pack_vectors
 from neve.run.write.file_schema import arrow_file_schema
+from neve.tree.checks import unsupported_deletes
 from neve.tree.entries import DETAIL, Content, EntryTable
 from neve.tree.read import manifests_of, read_entries
 from tests.support.entry_tables import new_entries
-from tests.support.foreign_equality_deletes import another_engine_writes
 from tests.support.spark_oracle import multiset
 
 AWAY = ".away"
@@ -245,3 +248,17 @@ def delete_equal(
     file = stored(table, rows, Content.EQUALITY_DELETES, spec_id=spec, partition=partition, equality_ids=keys)
     with another_engine_writes():
         commit_to(table, RowDelta(added_deletes=file))
+
+
+@contextmanager
+def another_engine_writes() -> Iterator[None]:
+    """Commits stand in for those of an engine that writes equality deletes to tables of every version but the first."""
+
+    def unfit(metadata: TableMetadata, deletes: EntryTable) -> tuple[Any, str]:
+        wrong, message = unsupported_deletes(metadata, deletes)
+        by_value = deletes.numpy("content") == Content.EQUALITY_DELETES
+        return wrong & ~(by_value & (metadata.format_version > 1)), message
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(requests, "unsupported_deletes", unfit)
+        yield

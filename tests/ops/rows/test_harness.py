@@ -9,9 +9,8 @@ import pyarrow as pa
 import pytest
 
 import neve
-from tests.support.case_histories import VERBS
 from tests.support.dml_cases import RUNS, Case, cases, histories
-from tests.support.dml_tables import flat
+from tests.support.dml_tables import VERBS, flat
 from tests.support.spark_oracle import difference, kinds
 from tests.support.tables import out_of_reach
 from tests.support.text_rows import Rows
