@@ -37,7 +37,7 @@ from neve.ops.context import TableContext
 from neve.ops.events import Step, emit
 from neve.ops.metadata.evolve import RequirementsAndUpdates, commit_updates
 from neve.ops.results import milliseconds
-from neve.ops.verb import Execution, PendingCommit, Verb
+from neve.ops.verb import Execution, Verb
 from neve.plan.retention import RetentionRules, decide_retention
 
 CleanupLevel = Literal["all", "metadata", "none"]
@@ -194,7 +194,7 @@ class ExpireSnapshots(Verb[ExpirePlan, ExpireResult]):
 
     # -- running -----------------------------------------------------------------------------------------------------
 
-    def _write(self, context: TableContext, plan: ExpirePlan, execution: Execution) -> _Expired:
+    def _write(self, context: TableContext, plan: ExpirePlan, execution: Execution) -> ExpireResult:
         """Remove the snapshots from the metadata, then delete the files that only they reference."""
         attempts = [(context.metadata, plan)]
 
@@ -209,39 +209,27 @@ class ExpireSnapshots(Verb[ExpirePlan, ExpireResult]):
         commit_updates(context, change, self.title)
         before, landed = attempts[-1]
         if not landed.expiry:
-            return _Expired(landed, UnreachableFiles(), {}, len(attempts))
+            return ExpireResult(attempts=len(attempts))
         unreachable, after = landed.left, context.refreshed().metadata
-        if after.lazy_snapshots.positions.keys() - set(
-            landed.kept
-        ):  # concurrent snapshots may reference some of the files
+        if after.lazy_snapshots.positions.keys() - set(landed.kept):
+            # Concurrent snapshots may reference some of the files.
             unreachable = self._unreachable_files(context, before, after)
         emit(Step("delete files", total=len(unreachable), unit="files"))
         roots = roots_of(before, context.iceberg.metadata_location)
         kept = delete_reachable_files(context.io, unreachable.in_deletion_order, roots)
         outside = dict.fromkeys(unreachable.outside, "it lies outside the table")
-        return _Expired(landed, unreachable.without(kept), outside | kept, len(attempts))
-
-    def _result(self, context: TableContext, plan: ExpirePlan, written: _Expired, execution: Execution) -> ExpireResult:
-        landed = written.plan
-        if not landed.expiry:
-            return ExpireResult(attempts=written.attempts)
         return ExpireResult(
             landed.snapshot_ids,
             landed.refs,
             landed.expiry.spec_ids,
             landed.expiry.schema_ids,
-            deleted=written.deleted,
-            files_kept=written.files_kept,
-            attempts=written.attempts,
+            deleted=unreachable.without(kept),
+            files_kept=outside | kept,
+            attempts=len(attempts),
             seconds=execution.total_seconds,
         )
 
-
-@dataclass(frozen=True)
-class _Expired(PendingCommit):
-    """The plan that landed, and what happened to the files that only expired snapshots reference."""
-
-    plan: ExpirePlan
-    deleted: UnreachableFiles
-    files_kept: Mapping[str, str]
-    attempts: int
+    def _result(
+        self, context: TableContext, plan: ExpirePlan, written: ExpireResult, execution: Execution
+    ) -> ExpireResult:
+        return written

@@ -30,7 +30,7 @@ from neve.ops.maintenance.remove_dangling_deletes import RemoveDanglingDeletes
 from neve.ops.maintenance.rewrite_data_files import RewriteDataFiles
 from neve.ops.maintenance.rewrite_manifests import RewriteManifests
 from neve.ops.maintenance.rewrite_position_deletes import RewritePositionDeletes
-from neve.ops.verb import Execution, PendingCommit, Verb
+from neve.ops.verb import Execution, Verb
 from neve.plan.rewrite_plan import RewritePlan
 from neve.tree.entries import EntryTable
 
@@ -138,7 +138,7 @@ class Maintain(Verb[MaintenancePlan, MaintenanceResult]):
             files += len(group.files)
         return files
 
-    def _write(self, context: TableContext, plan: MaintenancePlan, execution: Execution) -> _FinishedSteps:
+    def _write(self, context: TableContext, plan: MaintenancePlan, execution: Execution) -> MaintenanceResult:
         """Run the steps of the plan until the time is up; each step commits by itself."""
         results: list[tuple[str, Any]] = []
         waiting = list(plan.steps)
@@ -146,12 +146,12 @@ class Maintain(Verb[MaintenancePlan, MaintenanceResult]):
             step = waiting.pop(0)
             emit(Step(step.verb, len(results), len(plan.steps), "steps"))
             results.append((step.verb, self._execute_step(step, execution.started)))
-        return _FinishedSteps(tuple(results), tuple(waiting))
+        return MaintenanceResult(tuple(results), (*waiting, *plan.left_out), execution.total_seconds)
 
     def _result(
-        self, context: TableContext, plan: MaintenancePlan, written: _FinishedSteps, execution: Execution
+        self, context: TableContext, plan: MaintenancePlan, written: MaintenanceResult, execution: Execution
     ) -> MaintenanceResult:
-        return MaintenanceResult(written.results, (*written.waiting, *plan.left_out), execution.total_seconds)
+        return written
 
     def _execute_step(self, step: Proposal, started: float) -> Any:
         context = self.context.refreshed()
@@ -166,14 +166,6 @@ class Maintain(Verb[MaintenancePlan, MaintenanceResult]):
 
     def _is_out_of_time(self, started: float) -> bool:
         return self.max_seconds is not None and time.monotonic() - started >= self.max_seconds
-
-
-@dataclass(frozen=True)
-class _FinishedSteps(PendingCommit):
-    """The results of the steps that ran, and the steps for which no time was left."""
-
-    results: tuple[tuple[str, Any], ...]
-    waiting: tuple[Proposal, ...]
 
 
 _VERBS: dict[str, Callable[[TableContext], Any]] = {

@@ -43,7 +43,7 @@ from neve.io.paths import canonical_path, canonical_path_all, has_folders, is_in
 from neve.ops.context import TableContext
 from neve.ops.events import Step, emit
 from neve.ops.results import milliseconds
-from neve.ops.verb import Execution, PendingCommit, Verb
+from neve.ops.verb import Execution, Verb
 
 MismatchMode = Literal["error", "ignore", "delete"]
 
@@ -258,35 +258,22 @@ class RemoveOrphanFiles(Verb[OrphanPlan, OrphanResult]):
 
     # -- running -----------------------------------------------------------------------------------------------------
 
-    def _write(self, context: TableContext, plan: OrphanPlan, execution: Execution) -> _DeletedOrphans:
+    def _write(self, context: TableContext, plan: OrphanPlan, execution: Execution) -> OrphanResult:
         """Delete the orphans, unless this is a dry run."""
         if self.is_dry:
-            return _DeletedOrphans(plan.orphans, {})
-        orphans, state = plan.orphans, context.refreshed()
-        if len(orphans) and state.iceberg.metadata_location != plan.metadata_location:
+            return OrphanResult(plan.files, plan.bytes, seconds=execution.total_seconds)
+        state = context.refreshed()
+        if len(plan.orphans) and state.iceberg.metadata_location != plan.metadata_location:
             # A slow job may have committed an old file since the plan.
-            orphans = self._split_orphans(orphans, _reachable_paths(state))[0]
-        emit(Step("delete files", total=len(orphans), unit="files"))
-        return _DeletedOrphans(orphans, delete_orphans(context.io, orphans["path"].to_pylist(), plan.location))
+            plan = replace(plan, orphans=self._split_orphans(plan.orphans, _reachable_paths(state))[0])
+        emit(Step("delete files", total=len(plan.orphans), unit="files"))
+        kept = delete_orphans(context.io, plan.files, plan.location)
+        return OrphanResult(plan.files, plan.bytes, False, kept, execution.total_seconds)
 
     def _result(
-        self, context: TableContext, plan: OrphanPlan, written: _DeletedOrphans, execution: Execution
+        self, context: TableContext, plan: OrphanPlan, written: OrphanResult, execution: Execution
     ) -> OrphanResult:
-        return OrphanResult(
-            tuple(written.orphans["path"].to_pylist()),
-            int(pc.sum(written.orphans["size"]).as_py() or 0),
-            self.is_dry,
-            written.files_kept,
-            execution.total_seconds,
-        )
-
-
-@dataclass(frozen=True)
-class _DeletedOrphans(PendingCommit):
-    """The orphans, and the reasons for those that could not be deleted."""
-
-    orphans: pa.Table
-    files_kept: Mapping[str, str]
+        return written
 
 
 def _check_text_mapping(mapping: Any, name: str) -> dict[str, str]:

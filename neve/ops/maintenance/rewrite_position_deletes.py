@@ -24,6 +24,7 @@ from pyiceberg.expressions import BooleanExpression
 from pyspark.sql import functions as F  # noqa: N812
 
 from neve.commit.actions import RemovedFiles, RewriteFiles
+from neve.commit.summary import FileCounts
 from neve.display.html import SummaryMixin
 from neve.errors import CorruptFile, UnknownName, UnsupportedFeature, UserError
 from neve.io.deletion_vectors import PositionSet
@@ -164,8 +165,8 @@ class RewritePositionDeletes(SnapshotVerb[DeletesPlan, DeletesResult]):
             snapshot_id=committed.snapshot_id,
             delete_files_removed=len(written.removed),
             delete_files_added=len(written.added),
-            bytes_removed=_total_bytes(written.removed),
-            bytes_added=_total_bytes(written.added),
+            bytes_removed=FileCounts.of(written.removed).bytes,
+            bytes_added=FileCounts.of(written.added).bytes,
             attempts=committed.attempts,
             reruns=execution.reruns,
             seconds=execution.total_seconds,
@@ -276,13 +277,3 @@ def _positions_not_live(files: EntryTable, live: Mapping[int, PositionSet]) -> l
 
 def _max_sequence_number(deletes: EntryTable) -> int:
     return int(pc.max(deletes["sequence_number"]).as_py() or 0)
-
-
-def _total_bytes(deletes: EntryTable) -> int:
-    """The size of delete files; vectors in a shared file count by their own size."""
-    if not len(deletes):
-        return 0
-    is_vector = pc.equal(deletes["file_format"], "PUFFIN")
-    files = pc.sum(deletes.filter(pc.invert(is_vector))["file_size_in_bytes"]).as_py()
-    vectors = pc.sum(deletes.filter(is_vector)["content_size_in_bytes"]).as_py()
-    return int(files or 0) + int(vectors or 0)

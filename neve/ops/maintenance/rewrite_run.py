@@ -55,11 +55,6 @@ class _PlannedRewrite:
         )
         return WriteTarget.of(metadata, self.context.facts.io_properties, spec_id=spec_id, options=options)
 
-    def moves_rows(self, group: FileGroup) -> bool:
-        """Check whether rows of a group may belong to another partition than that of its files."""
-        stays = group.partition.spec_id == group.output_spec_id
-        return not stays and not self.context.specs.is_unpartitioned(group.output_spec_id)
-
     def action(self, written: Sequence[RewrittenGroups]) -> RewriteFiles:
         """Return the action that replaces the planned files by the written ones."""
         specs = self.context.specs
@@ -153,7 +148,9 @@ class RewriteRun:
             if order is not None:
                 self._rewrite_sorted(plan, job, of_spec, order)
                 continue
-            moves = {g.group_id for g in of_spec if planned.moves_rows(g)}
+            # Under another spec, rows may belong to another partition than that of their files.
+            is_partitioned = not planned.context.specs.is_unpartitioned(spec_id)
+            moves = {g.group_id for g in of_spec if is_partitioned and g.partition.spec_id != spec_id}
             for wave in self._waves([g for g in of_spec if g.group_id not in moves]):
                 self._attempt_rewrite(plan, wave, job.rewrite_in_place)
             if moving := [g for g in of_spec if g.group_id in moves]:
@@ -196,18 +193,30 @@ class RewriteRun:
                     self._attempt_rewrite(plan, [group], work)
                 return
             self._record_failed_groups(groups, str(e))
-        self._report_progress(groups)
+        progress = self.progress
+        self.progress = replace(
+            progress,
+            groups_done=progress.groups_done + len(groups),
+            bytes_done=progress.bytes_done + sum(g.bytes for g in groups),
+            files_done=progress.files_done + sum(len(g.files) for g in groups),
+            seconds=self.execution.total_seconds,
+        )
+        emit(self.progress)
+        self.on_progress(self.progress)
 
     def _refuse_differences(self, rewrites: Sequence[RewrittenGroups]) -> None:
         for rewrite in rewrites:
             before, after = rewrite.checksum_before, rewrite.checksum_after
-            if before != after or _has_lost_rows(rewrite):
+            rows = sum(g.rows for g in rewrite.groups)
+            has_deletes = any(len(g.scan.deletes) for g in rewrite.groups)  # how many rows they delete is not known
+            is_counted = all((g.files.numpy("record_count") >= 0).all() for g in rewrite.groups)  # not in old imports
+            has_lost_rows = before is not None and not has_deletes and is_counted and before.rows != rows
+            if before != after or has_lost_rows:
                 self.uncommitted_rewrites = [w for w in self.uncommitted_rewrites if w not in rewrites]
                 self._delete_files(rewrites)
                 raise TableError(
-                    f"The rows of group {rewrite.groups[0].group_id} differ before ({before}, "
-                    f"{sum(g.rows for g in rewrite.groups)} rows in its files) and after ({after}) the rewrite. "
-                    "Nothing of it was committed; please report this."
+                    f"The rows of group {rewrite.groups[0].group_id} differ before ({before}, {rows} rows in its "
+                    f"files) and after ({after}) the rewrite. Nothing of it was committed; please report this."
                 )
 
     def _waves(self, groups: Sequence[FileGroup]) -> Iterator[list[FileGroup]]:
@@ -280,10 +289,24 @@ class RewriteRun:
 
     def _record_commit(self, written: Sequence[RewrittenGroups], snapshot_id: int | None) -> None:
         result = self.result
+        groups = (
+            GroupResult(
+                group.group_id,
+                group.index_in_partition,
+                group.partition,
+                len(group.files),
+                w.files.num_rows if len(w.groups) == 1 else None,
+                bytes_rewritten=group.bytes,
+                rows_before=group.rows,
+                checksum=None if w.checksum_after is None else str(w.checksum_after),
+            )
+            for w in written
+            for group in w.groups
+        )
         self.result = replace(
             result,
             snapshot_ids=(*result.snapshot_ids, *([snapshot_id] if snapshot_id is not None else [])),
-            groups=(*result.groups, *(group for w in written for group in _group_results(w))),
+            groups=(*result.groups, *groups),
             files_added=result.files_added + sum(w.files.num_rows for w in written),
             bytes_added=result.bytes_added + sum(pc.sum(w.files["file_size_in_bytes"]).as_py() or 0 for w in written),
         )
@@ -314,18 +337,6 @@ class RewriteRun:
         )
         emit(self.progress)
 
-    def _report_progress(self, groups: Sequence[FileGroup]) -> None:
-        progress = self.progress
-        self.progress = replace(
-            progress,
-            groups_done=progress.groups_done + len(groups),
-            bytes_done=progress.bytes_done + sum(g.bytes for g in groups),
-            files_done=progress.files_done + sum(len(g.files) for g in groups),
-            seconds=self.execution.total_seconds,
-        )
-        emit(self.progress)
-        self.on_progress(self.progress)
-
     def _delete_files(self, written: Sequence[RewrittenGroups]) -> None:
         delete_files(self.context.io, _written_paths(written))
 
@@ -341,15 +352,6 @@ def _batches(plan: RewritePlan) -> Iterator[Sequence[FileGroup]]:
         yield plan.groups[at : at + size]
 
 
-def _has_lost_rows(rewrite: RewrittenGroups) -> bool:
-    """Check whether fewer or more rows were read than the files have, if that is known: deletes are not counted."""
-    has_deletes = any(len(g.scan.deletes) for g in rewrite.groups)
-    is_counted = all((g.files.numpy("record_count") >= 0).all() for g in rewrite.groups)  # not so in old imports
-    if rewrite.checksum_before is None or has_deletes or not is_counted:
-        return False
-    return rewrite.checksum_before.rows != sum(g.rows for g in rewrite.groups)
-
-
 def _is_in_conflict(written: RewrittenGroups, conflicts: Sequence[Conflict]) -> bool:
     """Check whether conflicts are about data files or deletes of these groups."""
     conflicting = {path for c in conflicts for path in c.files}
@@ -358,20 +360,3 @@ def _is_in_conflict(written: RewrittenGroups, conflicts: Sequence[Conflict]) -> 
         for g in written.groups
         for entries in (g.files, g.scan.deletes)
     )
-
-
-def _group_results(written: RewrittenGroups) -> list[GroupResult]:
-    is_alone = len(written.groups) == 1
-    return [
-        GroupResult(
-            group.group_id,
-            group.index_in_partition,
-            group.partition,
-            len(group.files),
-            written.files.num_rows if is_alone else None,
-            bytes_rewritten=group.bytes,
-            rows_before=group.rows,
-            checksum=None if written.checksum_after is None else str(written.checksum_after),
-        )
-        for group in written.groups
-    ]
