@@ -91,14 +91,10 @@ def _python_value(scalar: Any) -> Any:
             return [_python_value(element) for element in scalar.values]
         case pa.StructScalar():
             return {name: _python_value(value) for name, value in scalar.items()}
-        case pa.Date32Scalar() | pa.TimestampScalar():
-            return _readable_time(scalar)
-    return scalar.as_py()
-
-
-def _readable_time(scalar: Any) -> Any:
     try:
         return scalar.as_py()
-    except (OverflowError, ValueError):  # beyond Python's calendar
-        time = np.int64(scalar.value).astype(f"datetime64[{getattr(scalar.type, 'unit', 'D')}]")
+    except (OverflowError, ValueError):
+        if not isinstance(scalar, pa.Date32Scalar | pa.TimestampScalar):
+            raise
+        time = np.int64(scalar.value).astype(f"datetime64[{getattr(scalar.type, 'unit', 'D')}]")  # beyond the calendar
         return f"{time}{'+00:00' if getattr(scalar.type, 'tz', None) else ''}"

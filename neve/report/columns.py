@@ -14,7 +14,7 @@ from neve.display.format import plural
 from neve.display.html import Markup, shorten_middle
 from neve.model.metadata import TableMetadata
 from neve.model.pyiceberg_private import fields_by_id
-from neve.report.html import NumberCell, number_cell, panel, table, time_cell
+from neve.report.html import number_cell, panel, table, time_cell
 from neve.report.values import ColumnFacts, Report
 
 _MAX_CHANGES = 6
@@ -106,20 +106,20 @@ def schema_section(report: Report) -> Markup:
     lede = f"{plural(live, 'column')}, including nested ones, after {plural(report.schemas, 'schema')}"
     lede += f"; {plural(dropped, 'more column')} dropped." if dropped else "."
     heads = ("Id", "Column", "Type", "Null", "Default", "History", "Comment")
-    order = f" Sort order: {report.sort_order}." if report.sort_order else ""
-    return panel("schema", "Schema", lede + order, table("Columns", heads, map(_column_row, report.columns)))
-
-
-def _column_row(column: ColumnFacts) -> tuple[NumberCell | str, ...]:
-    return (
-        number_cell(column.field_id),
-        column.name,
-        column.type,
-        "dropped" if not column.is_live else "required" if column.is_required else "optional",
-        column.default or "–",
-        "; ".join(column.history) or "unchanged",
-        column.doc or "–",
+    rows = (
+        (
+            number_cell(column.field_id),
+            column.name,
+            column.type,
+            "dropped" if not column.is_live else "required" if column.is_required else "optional",
+            column.default or "–",
+            "; ".join(column.history) or "unchanged",
+            column.doc or "–",
+        )
+        for column in report.columns
     )
+    order = f" Sort order: {report.sort_order}." if report.sort_order else ""
+    return panel("schema", "Schema", lede + order, table("Columns", heads, rows))
 
 
 def properties_section(report: Report) -> Markup:

@@ -7,7 +7,6 @@ from typing import Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from neve.report.values import FileTotals
@@ -84,8 +83,3 @@ class FileMeasures:
     def total(self) -> FileTotals:
         """Return the sums of all files."""
         return self.totals_by_group(np.zeros(len(self.files), np.int64), 1).totals_of(0)
-
-    def adding_snapshots(self, mask: Numbers) -> list[int]:
-        """Return the ids of the snapshots that added some of the files, each once."""
-        ids = self.files["snapshot_id"].filter(pa.array(mask))
-        return [i for i in pc.unique(ids).to_pylist() if i is not None]

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyiceberg.expressions import BooleanExpression
 from pyiceberg.schema import Schema
 from pyiceberg.table.sorting import SortField
@@ -30,9 +31,10 @@ from neve.report.filters import filter_matrix_of
 from neve.report.history import history_of
 from neve.report.maintenance import maintenance_of
 from neve.report.partitions import spec_facts, worst_partitions
-from neve.report.tree import read_manifests, tree_of
+from neve.report.tree import tree_of
 from neve.report.values import FilterFacts, Report
 from neve.tree.entries import DETAIL, EntryTable, Manifest
+from neve.tree.read import read_manifests_with_header
 
 _MOST_PARTITIONS = 200
 
@@ -92,7 +94,9 @@ class _ReportInput:
     @classmethod
     def of(cls, context: TableContext, where: str | BooleanExpression | None) -> _ReportInput:
         schema = context.metadata.schema()
-        manifests, root_bytes = read_manifests(context, context.head())
+        head, manifests, root_bytes = context.head(), tuple[Manifest, ...](), 0
+        if head is not None:
+            manifests, _, root_bytes = read_manifests_with_header(context.io, context.metadata, head)
         condition = parse(where, schema, time_zone=context.time_zone())
         filter_ = PartitionFilter.of(condition.expression, context.specs, schema)
         live = [m for m in manifests if m.may_hold_live_files]
@@ -146,6 +150,7 @@ def _first_seen_by_spec(context: TableContext, measures: FileMeasures) -> Mappin
     times = {row["snapshot-id"]: int(row["timestamp-ms"]) for row in rows if "timestamp-ms" in row}
     first_seen: dict[int, int] = {}
     for spec_id in np.unique(spec_ids).tolist():
-        if added := [times[i] for i in measures.adding_snapshots(spec_ids == spec_id) if i in times]:
+        snapshot_ids = pc.unique(measures.files["snapshot_id"].filter(pa.array(spec_ids == spec_id)))
+        if added := [times[i] for i in snapshot_ids.to_pylist() if i in times]:
             first_seen[spec_id] = min(added)
     return first_seen

@@ -133,9 +133,21 @@ def history_section(report: Report) -> Markup:
     keys = legend((f"op-{op}", op) for op in _KINDS if any(_commit_count(p, op) for p in history.periods))
     chart = _timeline_chart(history, history.first_ms, history.last_ms)
     heads = ("Committed (UTC)", "Operation", "Files added", "Files removed", "Rows added", "Total files", "Snapshot")
+    rows = (
+        (
+            time_cell(commit.at_ms),
+            commit.operation if commit.is_ancestor else f"{commit.operation} (not in current history)",
+            _optional_number_cell(commit.added_files),
+            _optional_number_cell(commit.removed_files),
+            _optional_number_cell(commit.added_rows),
+            _optional_number_cell(commit.total_files),
+            tag("code", commit.snapshot_id),
+        )
+        for commit in history.commits
+    )
     shown, total = len(history.commits), history.snapshots
     note = f"The newest {shown:,} of {total:,}." if shown < total else ""
-    snapshots = table("Snapshots", heads, map(_snapshot_row, history.commits), note)
+    snapshots = table("Snapshots", heads, rows, note)
     return panel("life", "History", lede, keys, chart, _changes_table(history.changes), snapshots)
 
 
@@ -206,18 +218,6 @@ def _rect(left: float, slot: float, top: float, height: float, colour: str, titl
 def _changes_table(changes: Iterable[HistoryEvent]) -> Markup:
     rows = ((time_cell(c.at_ms), c.kind, name_markup(c.what, 400)) for c in changes)
     return table("Changes", ("First seen (UTC)", "Kind", "Change"), rows)
-
-
-def _snapshot_row(commit: Commit) -> tuple[NumberCell | str, ...]:
-    return (
-        time_cell(commit.at_ms),
-        commit.operation if commit.is_ancestor else f"{commit.operation} (not in current history)",
-        _optional_number_cell(commit.added_files),
-        _optional_number_cell(commit.removed_files),
-        _optional_number_cell(commit.added_rows),
-        _optional_number_cell(commit.total_files),
-        tag("code", commit.snapshot_id),
-    )
 
 
 def _optional_number_cell(number: int | None) -> NumberCell:

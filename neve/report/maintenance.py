@@ -10,10 +10,10 @@ from neve.display.format import format_size, plural
 from neve.display.html import Markup, join_markup, tag
 from neve.errors import NeveError
 from neve.ops.context import TableContext
-from neve.ops.maintenance.maintain import Maintain, Proposal
+from neve.ops.maintenance.maintain import Maintain
 from neve.plan.rewrite_plan import Reason, RewritePlan
 from neve.report.html import NumberCell, bar, number_cell, panel, size_cell, table
-from neve.report.values import MaintenanceOutlook, MaintenanceStep, Report
+from neve.report.values import MaintenanceOutlook, Report
 
 _STEPS = {  # title and command by verb
     "rewrite_data_files": ("Compact data files", "t.rewrite_data_files()"),
@@ -28,7 +28,7 @@ _STEPS = {  # title and command by verb
 def maintenance_of(context: TableContext, compaction: RewritePlan) -> MaintenanceOutlook:
     """Return the steps of `maintain()` and the plan of a compaction; if the table is too damaged to plan, say why."""
     try:
-        steps, failure = tuple(map(_step, Maintain(context).plan().steps)), ""
+        steps, failure = Maintain(context).plan().steps, ""
     except (NeveError, OSError) as e:
         steps, failure = (), str(e)
     codes, counts = np.unique(compaction.reason_codes, return_counts=True)
@@ -41,13 +41,6 @@ def maintenance_of(context: TableContext, compaction: RewritePlan) -> Maintenanc
         tuple((_REASON_TEXTS[reason], reason.is_chosen, count) for reason, count in reversed(reasons)),
         failure,
     )
-
-
-def _step(proposal: Proposal) -> MaintenanceStep:
-    _, command = _STEPS.get(proposal.verb, ("", "t.maintain()"))
-    # Sizes in a unit that suits them instead of bytes.
-    why = re.sub(r"\b([\d,]+) bytes\b", lambda match: format_size(int(match[1].replace(",", ""))), proposal.why)
-    return MaintenanceStep(proposal.verb, why, proposal.files_saved, proposal.bytes_read, f"{command}.execute()")
 
 
 _REASON_TEXTS = {
@@ -83,8 +76,10 @@ def maintenance_section(report: Report) -> Markup:
         for number, step in enumerate(outlook.steps, 1):
             read = size_cell(step.bytes_read) if step.bytes_read > 1 else NumberCell(0, "–")
             saved = number_cell(step.files_saved) if step.files_saved else NumberCell(0, "–")
-            title, _ = _STEPS.get(step.verb, (step.verb, ""))
-            rows.append((number_cell(number), title, step.why, saved, read, tag("code", step.command)))
+            title, command = _STEPS.get(step.verb, (step.verb, "t.maintain()"))
+            # Sizes in a unit that suits them instead of bytes.
+            why = re.sub(r"\b([\d,]+) bytes\b", lambda match: format_size(int(match[1].replace(",", ""))), step.why)
+            rows.append((number_cell(number), title, why, saved, read, tag("code", f"{command}.execute()")))
         steps = table("Steps of maintain()", heads, rows)
     reasons = [
         ("rewritten" if is_taken else "left alone", why, number_cell(count)) for why, is_taken, count in outlook.reasons

@@ -213,7 +213,13 @@ def verdict_section(report: Report) -> Markup:
     """Render the verdict, its findings, and the key numbers."""
     verdict = verdict_of(report)
     headline = tag("h2", verdict.headline, id="verdict-title")
-    findings = tag("ul", *map(_finding_item, verdict.findings), class_="findings") if verdict.findings else ""
+    items = []
+    for finding in verdict.findings:
+        sign = tag("span", _SIGNS[finding.weight], class_="sign", aria_hidden="true")
+        weight = tag("span", _SCREEN_READER_TEXTS[finding.weight], class_="spoken")
+        link = tag("a", finding.text, href=f"#{finding.anchor}")
+        items.append(tag("li", sign, weight, link, class_=finding.weight))
+    findings = tag("ul", *items, class_="findings") if items else ""
     total, sizes, deletes, tree = report.total, report.sizes, report.deletes, report.tree
     tree_bytes = tree.metadata_bytes + tree.root_bytes + sum(node.bytes for node in tree.nodes)
     numbers = (
@@ -225,12 +231,6 @@ def verdict_section(report: Report) -> Markup:
         ("Metadata", format_size(tree_bytes), plural(tree.manifests, "manifest")),
         ("Snapshots", f"{report.history.snapshots:,}", plural(report.schemas, "schema")),
     )
-    items = (tag("div", tag("dt", a), tag("dd", b), tag("dd", c, class_="aside")) for a, b, c in numbers)
-    body = (headline, findings, tag("dl", *items))
+    pairs = (tag("div", tag("dt", a), tag("dd", b), tag("dd", c, class_="aside")) for a, b, c in numbers)
+    body = (headline, findings, tag("dl", *pairs))
     return tag("section", *body, id="verdict", class_=verdict.weight, aria_labelledby="verdict-title")
-
-
-def _finding_item(finding: VerdictFinding) -> Markup:
-    sign = tag("span", _SIGNS[finding.weight], class_="sign", aria_hidden="true")
-    weight = tag("span", _SCREEN_READER_TEXTS[finding.weight], class_="spoken")
-    return tag("li", sign, weight, tag("a", finding.text, href=f"#{finding.anchor}"), class_=finding.weight)

@@ -77,13 +77,25 @@ class _Partitions:
 
 def spec_facts(measures: FileMeasures, default_id: int) -> tuple[SpecFacts, ...]:
     """Return every spec with the cells of its map."""
-    specs = measures.files.specs
-    cells: dict[int, list[MapCell]] = {spec_id: [] for spec_id in specs.by_id}
-    for spec_id, cell in _map_cells(measures, _Partitions.of(measures.files)):
-        cells[spec_id].append(cell)
+    specs, partitions = measures.files.specs, _Partitions.of(measures.files)
+    _, first_of_spec, counts = np.unique(partitions.spec_ids, return_index=True, return_counts=True)
+    most = min(_MOST_CELLS_OF_SPEC, max(_FEWEST_CELLS_OF_SPEC, _MOST_CELLS // max(len(counts), 1)))
+    starts_by_spec = [  # partitions share a cell if a spec has more than its share of cells
+        first + np.arange(cells := min(count, most)) * count // cells
+        for first, count in zip(first_of_spec.tolist(), counts.tolist(), strict=True)
+    ]
+    starts = np.concatenate(starts_by_spec) if starts_by_spec else np.empty(0, np.int64)
+    ends = np.append(starts[1:], len(partitions))[: len(starts)]
+    cell_of_partition = np.repeat(np.arange(len(starts)), ends - starts)
+    totals = measures.totals_by_group(cell_of_partition[partitions.partition_numbers], len(starts))
+    firsts, lasts = partitions.labels(starts.tolist()), partitions.labels((ends - 1).tolist())
+    cells_by_spec: dict[int, list[MapCell]] = {spec_id: [] for spec_id in specs.by_id}
+    for index, (start, end) in enumerate(zip(starts.tolist(), ends.tolist(), strict=True)):
+        cell = MapCell(firsts[index], lasts[index], end - start, totals.totals_of(index))
+        cells_by_spec[int(partitions.spec_ids[start])].append(cell)
     facts = []
     for spec_id, spec in sorted(specs.by_id.items()):
-        own = cells[spec_id]
+        own = cells_by_spec[spec_id]
         sums: dict[str, Any] = {n: sum(getattr(cell.amounts, n) for cell in own) for n in FileTotals.__slots__}
         facts.append(
             SpecFacts(
@@ -97,24 +109,6 @@ def spec_facts(measures: FileMeasures, default_id: int) -> tuple[SpecFacts, ...]
             )
         )
     return tuple(facts)
-
-
-def _map_cells(measures: FileMeasures, partitions: _Partitions) -> Iterator[tuple[int, MapCell]]:
-    """Yield the cells of all specs, in the order of spec and values."""
-    _, first_of_spec, counts = np.unique(partitions.spec_ids, return_index=True, return_counts=True)
-    most = min(_MOST_CELLS_OF_SPEC, max(_FEWEST_CELLS_OF_SPEC, _MOST_CELLS // max(len(counts), 1)))
-    starts_by_spec = [  # partitions share a cell if a spec has more than its share of cells
-        first + np.arange(cells := min(count, most)) * count // cells
-        for first, count in zip(first_of_spec.tolist(), counts.tolist(), strict=True)
-    ]
-    starts = np.concatenate(starts_by_spec) if starts_by_spec else np.empty(0, np.int64)
-    ends = np.append(starts[1:], len(partitions))[: len(starts)]
-    cell_of_partition = np.repeat(np.arange(len(starts)), ends - starts)
-    sums = measures.totals_by_group(cell_of_partition[partitions.partition_numbers], len(starts))
-    firsts, lasts = partitions.labels(starts.tolist()), partitions.labels((ends - 1).tolist())
-    for index, (start, end) in enumerate(zip(starts.tolist(), ends.tolist(), strict=True)):
-        cell = MapCell(firsts[index], lasts[index], end - start, sums.totals_of(index))
-        yield int(partitions.spec_ids[start]), cell
 
 
 def worst_partitions(measures: FileMeasures, most: int) -> tuple[tuple[tuple[int, MapCell], ...], int]:

@@ -4,25 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from pyiceberg.table.snapshots import Snapshot
-
 from neve.display.format import format_size, plural
 from neve.display.html import Markup, tag
 from neve.ops.context import TableContext
 from neve.report.html import NumberCell, bar, number_cell, panel, size_cell, table
-from neve.report.values import ManifestGroup, ManifestRow, MetadataTree, Report
+from neve.report.values import ManifestGroup, MetadataTree, Report
 from neve.tree.entries import MIXED_SPECS, Manifest
-from neve.tree.read import has_parquet_root, read_manifests_with_header
+from neve.tree.read import has_parquet_root
 
 _MOST_ROWS = 100
-
-
-def read_manifests(context: TableContext, snapshot: Snapshot | None) -> tuple[tuple[Manifest, ...], int]:
-    """Return the manifests of a snapshot, and the size of the file that lists them."""
-    if snapshot is None:
-        return (), 0
-    manifests, _, length = read_manifests_with_header(context.io, context.metadata, snapshot)
-    return manifests, length
 
 
 def tree_of(
@@ -37,36 +27,20 @@ def tree_of(
     for (kind, spec_id, is_inline), group in sorted(groups.items()):
         sizes = {m.file: m.length for m in group if not (m.is_view or m.is_inline)}
         files = sum(live_counts.get(m.path, 0) for m in group)
-        nodes.append(ManifestGroup(kind, _single_spec_id(spec_id), len(group), sum(sizes.values()), files, is_inline))
+        nodes.append(ManifestGroup(kind, spec_id, len(group), sum(sizes.values()), files, is_inline))
     largest = sorted((m for m in manifests if not (m.is_view or m.is_inline)), key=lambda m: -m.length)[:_MOST_ROWS]
-    largest_rows = (
-        ManifestRow(
-            manifest.file,
-            _manifest_kind(manifest),
-            _single_spec_id(manifest.spec_id),
-            manifest.length,
-            live_counts.get(manifest.path, 0),
-            (manifest.deleted_files or 0) + manifest.hidden_files,
-            manifest.sequence_number,
-        )
-        for manifest in largest
-    )
     return MetadataTree(
         _file_size(context, context.iceberg.metadata_location),
         "root of version 4" if snapshot is not None and has_parquet_root(snapshot) else "manifest list",
         root_bytes,
         tuple(nodes),
-        tuple(largest_rows),
+        tuple((m, live_counts.get(m.path, 0)) for m in largest),
         len({m.file for m in manifests if not m.is_inline}),
     )
 
 
 def _manifest_kind(manifest: Manifest) -> str:
     return "vectors" if manifest.is_view else "deletes" if manifest.is_deletes else "data"
-
-
-def _single_spec_id(spec_id: int) -> int | None:
-    return None if spec_id == MIXED_SPECS else spec_id
 
 
 def _file_size(context: TableContext, path: str) -> int:
@@ -93,7 +67,7 @@ def tree_section(report: Report) -> Markup:
     most = max(tree.metadata_bytes, tree.root_bytes, *(node.bytes for node in tree.nodes), 1)
     leaves = []
     for node in tree.nodes:
-        spec = "several specs" if node.spec_id is None else f"spec {node.spec_id}"
+        spec = "several specs" if node.spec_id == MIXED_SPECS else f"spec {node.spec_id}"
         where = "in the root itself" if node.is_inline else plural(node.manifests, "manifest")
         label = f"{_LABELS.get(node.kind, node.kind)} of {spec}"
         entries = f"{node.files:,} {'entry' if node.files == 1 else 'entries'}"
@@ -101,9 +75,21 @@ def tree_section(report: Report) -> Markup:
     root = tag("li", _tree_line(tree.root_kind, "", tree.root_bytes, most, "root"), tag("ul", *leaves))
     top = tag("li", _tree_line("metadata file", "", tree.metadata_bytes, most, "top"), tag("ul", root))
     heads = ("Manifest", "Kind", "Spec", "Bytes", "Live entries", "Entries not live", "Sequence number")
+    rows = (
+        (
+            m.file.rsplit("/", 1)[-1],
+            _manifest_kind(m),
+            NumberCell(-1, "several") if m.spec_id == MIXED_SPECS else number_cell(m.spec_id),
+            size_cell(m.length),
+            number_cell(live_entries),
+            number_cell((m.deleted_files or 0) + m.hidden_files),
+            number_cell(m.sequence_number),
+        )
+        for m, live_entries in tree.largest_manifests
+    )
     shown = len(tree.largest_manifests)
     note = f"The {shown:,} largest of {tree.manifests:,}." if shown < tree.manifests else ""
-    largest = table("Manifests", heads, map(_manifest_row, tree.largest_manifests), note) if shown else ""
+    largest = table("Manifests", heads, rows, note) if shown else ""
     return panel("tree", "Metadata tree", lede, tag("ul", top, class_="tree"), largest)
 
 
@@ -111,15 +97,3 @@ def _tree_line(label: str, aside: str, bytes_: int, most: int, colour: str) -> M
     text = tag("span", label, tag("span", f" {aside}", class_="aside") if aside else "", class_="label")
     value = tag("span", format_size(bytes_) if bytes_ else "–", class_="value")
     return tag("div", text, bar([(f"t-{colour}", bytes_)], most), value, class_="line")
-
-
-def _manifest_row(row: ManifestRow) -> tuple[NumberCell | str, ...]:
-    return (
-        row.path.rsplit("/", 1)[-1],
-        row.kind,
-        NumberCell(-1, "several") if row.spec_id is None else number_cell(row.spec_id),
-        size_cell(row.bytes),
-        number_cell(row.files),
-        number_cell(row.tombstones),
-        number_cell(row.sequence_number),
-    )

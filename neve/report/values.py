@@ -9,7 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from neve.ops.maintenance.maintain import Proposal
 from neve.plan.partition_filter import FilterStats
+from neve.tree.entries import Manifest
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,24 +193,11 @@ class ManifestGroup:
     """Manifests of one kind and spec, as one branch of the tree."""
 
     kind: str  # data, deletes, or vectors that are stored in the manifests of their data files
-    spec_id: int | None  # None: several
+    spec_id: int  # MIXED_SPECS: several
     manifests: int
     bytes: int
     files: int
     is_inline: bool = False  # its entries are stored in the root
-
-
-@dataclass(frozen=True, slots=True)
-class ManifestRow:
-    """One manifest."""
-
-    path: str
-    kind: str
-    spec_id: int | None
-    bytes: int
-    files: int
-    tombstones: int
-    sequence_number: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,26 +208,15 @@ class MetadataTree:
     root_kind: str  # manifest list, or root of version 4
     root_bytes: int
     nodes: tuple[ManifestGroup, ...]
-    largest_manifests: tuple[ManifestRow, ...]
+    largest_manifests: tuple[tuple[Manifest, int], ...]  # each with the number of its live entries
     manifests: int
-
-
-@dataclass(frozen=True, slots=True)
-class MaintenanceStep:
-    """A step of `maintain()`."""
-
-    verb: str
-    why: str
-    files_saved: int
-    bytes_read: int
-    command: str
 
 
 @dataclass(frozen=True, slots=True)
 class MaintenanceOutlook:
     """The steps of `maintain()`, and the effect of a compaction."""
 
-    steps: tuple[MaintenanceStep, ...]
+    steps: tuple[Proposal, ...]
     files_to_rewrite: int
     bytes_to_rewrite: int
     output_files: int
