@@ -80,14 +80,6 @@ class Command:
         """Print the one JSON object of a command that changes something."""
         self.screen.print_json_line({"verb": self.verb, "table": self.table_name, "status": status, **facts})
 
-    def exit_with_nothing_to_do(self, why: str, **facts: Any) -> typer.Exit:
-        """Print that there is nothing to do, and return the exit to raise."""
-        if self.as_json:
-            self.print_json("nothing-to-do", summary=why, **facts)
-        else:
-            self.screen.print_text(f"Nothing to do: {why}.")
-        return typer.Exit(ExitCode.NOTHING_TO_DO)
-
 
 def verb(function: Callable[..., None]) -> Callable[..., None]:
     """Make a command that reads: add the options that every command has."""

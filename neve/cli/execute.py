@@ -73,7 +73,12 @@ def run_command(command: Command, command_plan: CommandPlan) -> Any:
         result = command_plan.execute()
     if command_plan.did_nothing(result):
         facts = facts_of(result)
-        raise command.exit_with_nothing_to_do(facts.pop("summary", "the table is as it should be"), **facts)
+        why = facts.pop("summary", "the table is as it should be")
+        if command.as_json:
+            command.print_json("nothing-to-do", summary=why, **facts)
+        else:
+            command.screen.print_text(f"Nothing to do: {why}.")
+        raise typer.Exit(ExitCode.NOTHING_TO_DO)
     print_result(command, result)
     return result
 

@@ -81,7 +81,27 @@ class Inspect:
     @_with_untrusted_metadata
     def manifests(self, snapshot_id: int | None = None) -> pa.Table:
         """Return the manifests of a snapshot, each with the range of every partition field of its spec."""
-        return _manifest_rows(self._manifests(snapshot_id), self.context.specs)
+        rows = [
+            {
+                "content": int(m.is_deletes),
+                "path": m.path,
+                "length": m.length,
+                "partition_spec_id": m.spec_id,
+                "sequence_number": m.sequence_number,
+                "min_sequence_number": m.min_sequence_number,
+                "added_snapshot_id": m.added_snapshot_id,
+                "added_files_count": m.added_files,
+                "existing_files_count": m.existing_files,
+                "deleted_files_count": m.deleted_files,
+                "added_rows_count": m.added_rows,
+                "existing_rows_count": m.existing_rows,
+                "deleted_rows_count": m.deleted_rows,
+                "first_row_id": m.first_row_id,
+                "partition_summaries": _partition_summary_rows(m, self.context.specs),
+            }
+            for m in self._manifests(snapshot_id)
+        ]
+        return pa.Table.from_pylist(rows, _MANIFESTS)
 
     @_with_untrusted_metadata
     def partitions(self, snapshot_id: int | None = None) -> pa.Table:
@@ -90,7 +110,25 @@ class Inspect:
         codes, keys = live.partition_codes()
         in_order = ["spec_id", *(u.column for u in live.specs.union if not pa.types.is_null(u.arrow_type))]
         order = pc.sort_indices(keys.columns, [(name, "ascending") for name in in_order])
-        return _partition_rows(live, codes, keys).take(order)
+        content, rows, sizes = (live.numpy(name) for name in ("content", "record_count", "file_size_in_bytes"))
+
+        def total(kind: Content, weights: np.ndarray[Any, Any] | None = None) -> pa.Array:
+            is_kind = content == kind
+            of_kind = None if weights is None else weights[is_kind]
+            return pa.array(np.bincount(codes[is_kind], weights=of_kind, minlength=len(keys)).astype(np.int64))
+
+        columns = {
+            "partition": partition_struct(keys),
+            "spec_id": keys["spec_id"],
+            "record_count": total(Content.DATA, rows),
+            "file_count": total(Content.DATA),
+            "total_data_file_size_in_bytes": total(Content.DATA, sizes),
+            "position_delete_record_count": total(Content.POSITION_DELETES, rows),
+            "position_delete_file_count": total(Content.POSITION_DELETES),
+            "equality_delete_record_count": total(Content.EQUALITY_DELETES, rows),
+            "equality_delete_file_count": total(Content.EQUALITY_DELETES),
+        }
+        return pa.table(columns).take(order)
 
     @_with_untrusted_metadata
     def specs(self) -> pa.Table:
@@ -217,53 +255,6 @@ def partition_struct(entries: EntryTable) -> pa.Array:
         return pa.nulls(len(entries))
     columns = [entries[column].combine_chunks() for column, _ in fields]
     return pa.StructArray.from_arrays(columns, names=[name for _, name in fields])
-
-
-def _partition_rows(live: EntryTable, codes: np.ndarray[Any, Any], keys: EntryTable) -> pa.Table:
-    content, rows = live.numpy("content"), live.numpy("record_count")
-    sizes = live.numpy("file_size_in_bytes")
-
-    def total(kind: Content, weights: np.ndarray[Any, Any] | None = None) -> pa.Array:
-        is_kind = content == kind
-        of_kind = None if weights is None else weights[is_kind]
-        return pa.array(np.bincount(codes[is_kind], weights=of_kind, minlength=len(keys)).astype(np.int64))
-
-    columns = {
-        "partition": partition_struct(keys),
-        "spec_id": keys["spec_id"],
-        "record_count": total(Content.DATA, rows),
-        "file_count": total(Content.DATA),
-        "total_data_file_size_in_bytes": total(Content.DATA, sizes),
-        "position_delete_record_count": total(Content.POSITION_DELETES, rows),
-        "position_delete_file_count": total(Content.POSITION_DELETES),
-        "equality_delete_record_count": total(Content.EQUALITY_DELETES, rows),
-        "equality_delete_file_count": total(Content.EQUALITY_DELETES),
-    }
-    return pa.table(columns)
-
-
-def _manifest_rows(manifests: tuple[Manifest, ...], specs: Specs) -> pa.Table:
-    rows = [
-        {
-            "content": int(m.is_deletes),
-            "path": m.path,
-            "length": m.length,
-            "partition_spec_id": m.spec_id,
-            "sequence_number": m.sequence_number,
-            "min_sequence_number": m.min_sequence_number,
-            "added_snapshot_id": m.added_snapshot_id,
-            "added_files_count": m.added_files,
-            "existing_files_count": m.existing_files,
-            "deleted_files_count": m.deleted_files,
-            "added_rows_count": m.added_rows,
-            "existing_rows_count": m.existing_rows,
-            "deleted_rows_count": m.deleted_rows,
-            "first_row_id": m.first_row_id,
-            "partition_summaries": _partition_summary_rows(m, specs),
-        }
-        for m in manifests
-    ]
-    return pa.Table.from_pylist(rows, _MANIFESTS)
 
 
 def _live_files(manifest: Manifest) -> int | None:

@@ -8,7 +8,7 @@ different specs, are never mixed.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
@@ -93,40 +93,24 @@ def plan_manifests(
     """
     _refuse_unknown(entries.specs, spec_id, sort_by)
     keys = [(m.is_deletes, m.spec_id) for m in manifests]
-    candidates = [
-        _build_group(manifests, [at for at, other in enumerate(keys) if other == key], entries, target, sort_by)
-        for key in sorted(set(keys))  # data before deletes
-        if spec_id is None or key[1] == spec_id
-    ]
-    groups = tuple(g for g in map(_part_worth_rewriting, candidates) if g is not None)
-    return ManifestPlan(snapshot_id, groups, len(manifests) - sum(len(g.manifests) for g in groups))
-
-
-def _build_group(
-    manifests: Sequence[Manifest], rows: list[int], entries: EntryTable, target: int, sort_by: Sequence[str] | None
-) -> ManifestGroup:
-    """Build the group of all manifests of one spec and kind, worth rewriting or not."""
-    own = tuple(manifests[at] for at in rows)
-    live = entries.filter(pa.array(np.isin(entries.numpy("manifest"), rows)))
-    live = live.with_columns(manifest=np.searchsorted(rows, live.numpy("manifest")))
-    reason = _rewrite_reason(own, live, target, sort_by) if len(live) else ""
-    pieces = max(1, -(-_live_bytes(own) // target))
-    return ManifestGroup(own[0].spec_id, own[0].is_deletes, own, live, pieces, reason)
-
-
-def _part_worth_rewriting(group: ManifestGroup) -> ManifestGroup | None:
-    """Return the part of a group to rewrite: all of it, or only the manifests without live files, or nothing.
-
-    A manifest that only lists removed files would keep its spec in the table forever. The snapshot that wrote it
-    still contains it, so the history stays complete.
-    """
-    if group.reason:
-        return group
-    live = set(group.entries.numpy("manifest").tolist())
-    empty = tuple(m for at, m in enumerate(group.manifests) if at not in live)
-    if not empty:
-        return None
-    return replace(group, manifests=empty, entries=group.entries.take([]), pieces=0, reason="they list no live files")
+    groups = []
+    for key in sorted(set(keys)):  # data before deletes
+        if spec_id is not None and key[1] != spec_id:
+            continue
+        rows = [at for at, other in enumerate(keys) if other == key]
+        own = tuple(manifests[at] for at in rows)
+        live = entries.filter(pa.array(np.isin(entries.numpy("manifest"), rows)))
+        live = live.with_columns(manifest=np.searchsorted(rows, live.numpy("manifest")))
+        if reason := _rewrite_reason(own, live, target, sort_by) if len(live) else "":
+            pieces = max(1, -(-_live_bytes(own) // target))
+            groups.append(ManifestGroup(key[1], key[0], own, live, pieces, reason))
+            continue
+        # A manifest that only lists removed files would keep its spec in the table forever. The snapshot that wrote it
+        # still contains it, so the history stays complete.
+        holding = set(live.numpy("manifest").tolist())
+        if empty := tuple(m for at, m in enumerate(own) if at not in holding):
+            groups.append(ManifestGroup(key[1], key[0], empty, live.take([]), 0, "they list no live files"))
+    return ManifestPlan(snapshot_id, tuple(groups), len(manifests) - sum(len(g.manifests) for g in groups))
 
 
 def _rewrite_reason(manifests: Sequence[Manifest], live: EntryTable, target: int, sort_by: Sequence[str] | None) -> str:

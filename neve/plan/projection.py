@@ -47,12 +47,6 @@ def strict_projection(bound: BooleanExpression, specs: Specs, spec_id: int) -> B
     return _project(bound, specs, spec_id, is_strict=True)
 
 
-def tuple_schema(specs: Specs, spec_id: int) -> Schema:
-    """Return the partition tuple of a spec as a schema, with the column names of an entry table."""
-    named = zip(specs.columns(spec_id), specs.partition_type(spec_id).fields, strict=True)
-    return Schema(*(NestedField(f.field_id, column, f.field_type, required=False) for column, f in named))
-
-
 def _project(bound: BooleanExpression, specs: Specs, spec_id: int, *, is_strict: bool) -> BooleanExpression:
     fields = tuple(zip(specs.columns(spec_id), specs[spec_id].fields, strict=True))
 
@@ -68,7 +62,9 @@ def _project(bound: BooleanExpression, specs: Specs, spec_id: int, *, is_strict:
         return (any_of if is_strict else all_of)(part for part in parts if part is not None)
 
     projected = evaluate_expression(bound, project_leaf, lambda value: AlwaysTrue() if value else AlwaysFalse())
-    return bind(tuple_schema(specs, spec_id), projected, True)
+    named = zip(specs.columns(spec_id), specs.partition_type(spec_id).fields, strict=True)
+    tuple_schema = Schema(*(NestedField(f.field_id, column, f.field_type, required=False) for column, f in named))
+    return bind(tuple_schema, projected, True)
 
 
 def _project_field(

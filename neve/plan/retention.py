@@ -39,9 +39,6 @@ class Retention:
     retained: tuple[int, ...]
     expired_refs: tuple[str, ...]
 
-    def __bool__(self) -> bool:
-        return bool(self.expired or self.expired_refs)
-
 
 def decide_retention(metadata: TableMetadata, rules: RetentionRules) -> Retention:
     """Apply the rules to a table; reject a requested snapshot that a retained branch or tag points at."""

@@ -164,8 +164,15 @@ class RewriteOptions:
     @classmethod
     def of(cls, options: Mapping[str, Any], default_target: int) -> RewriteOptions:
         """Parse options given by their Iceberg names; missing sizes are derived from the target."""
-        _refuse_unknown(options)
-        values = {OPTIONS[name].field: _read_option(name, value) for name, value in options.items()}
+        errors = [UnknownName("option", name, OPTIONS) for name in options if name not in OPTIONS]
+        if errors:
+            raise errors[0] if len(errors) == 1 else UserError(" ".join(map(str, errors)))
+        values: dict[str, Any] = {}
+        for name, value in options.items():
+            try:
+                values[OPTIONS[name].field] = OPTIONS[name].read(value)
+            except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError):
+                raise UserError(f"Option {name!r} is {value!r}; it must be {OPTIONS[name].accepts}.") from None
         target = values.setdefault("target_file_size", default_target)
         values.setdefault("min_file_size", target * 3 // 4)
         values.setdefault("max_file_size", max(target * 9 // 5, target + 1))
@@ -212,18 +219,3 @@ class RewriteOptions:
                 f"max-file-size-bytes ({self.max_file_size}) must be more than target-file-size-bytes "
                 f"({self.target_file_size}): otherwise new files would be candidates again."
             )
-
-
-def _refuse_unknown(options: Mapping[str, Any]) -> None:
-    errors = [UnknownName("option", name, OPTIONS) for name in options if name not in OPTIONS]
-    if len(errors) > 1:
-        raise UserError(" ".join(map(str, errors)))
-    if errors:
-        raise errors[0]
-
-
-def _read_option(name: str, value: Any) -> Any:
-    try:
-        return OPTIONS[name].read(value)
-    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError):
-        raise UserError(f"Option {name!r} is {value!r}; it must be {OPTIONS[name].accepts}.") from None

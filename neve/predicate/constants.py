@@ -209,18 +209,15 @@ def _to_integer(constant: Constant, bits: int) -> Constant | None:
 
 def to_floating(constant: Constant, name: str) -> Constant | None:
     """Cast a constant to FLOAT or DOUBLE; None if Spark does not."""
-    value = parse_number(constant.value) if constant.kind is ConstantKind.STRING else constant.value
+    value = constant.value
+    if constant.kind is ConstantKind.STRING:
+        text = value.strip()
+        value = float(text) if text.lower() in SPECIAL_NUMBERS or NUMBER_PATTERN.fullmatch(text) else None
     if value is None or constant.kind not in {ConstantKind.STRING, *NUMERIC_KINDS}:
         return None
     if name == "DOUBLE":
         return Constant(ConstantKind.DOUBLE, float(value))
     return Constant(ConstantKind.FLOAT, float(np.float32(value)))
-
-
-def parse_number(text: str) -> float | None:
-    """Convert a string to the number that Spark makes of it; None if Spark makes none."""
-    text = text.strip()
-    return float(text) if text.lower() in SPECIAL_NUMBERS or NUMBER_PATTERN.fullmatch(text) else None
 
 
 def _to_decimal(constant: Constant, precision: int, scale: int = 0) -> Constant | None:

@@ -147,19 +147,14 @@ class _Reader:
             return column.compare(operator, value)
         if (column := self.day_of(left)) is not None:
             return column.compare_day(operator, value)
-        return self.compare_constants(parse_constant(left, self.zone), operator, value)
-
-    @staticmethod
-    def compare_constants(left: Constant | None, operator: str, right: Constant) -> Ternary:
-        """Compare two constants of one simple kind, as in `1 = 1`."""
-        if left is None:
-            return UNKNOWN
-        if ConstantKind.NULL in {left.kind, right.kind}:
+        other = parse_constant(left, self.zone)
+        if other is not None and ConstantKind.NULL in {other.kind, value.kind}:
             return NULL
-        is_simple = left.kind in {ConstantKind.INTEGER, ConstantKind.STRING, ConstantKind.BOOLEAN}
-        if left.kind is not right.kind or not is_simple or operator not in {"=", "<>"}:
+        # Two constants of one simple kind, as in `1 = 1`.
+        is_simple = value.kind in {ConstantKind.INTEGER, ConstantKind.STRING, ConstantKind.BOOLEAN}
+        if other is None or other.kind is not value.kind or not is_simple or operator not in {"=", "<>"}:
             return UNKNOWN
-        return TRUE if (left.value == right.value) == (operator == "=") else FALSE
+        return TRUE if (other.value == value.value) == (operator == "=") else FALSE
 
     def is_test(self, node: exp.Is, depth: int) -> Ternary:
         """Parse IS NULL, IS TRUE and IS FALSE."""

@@ -146,7 +146,7 @@ class _FragmentWithTables(Fragment):
 
     def _table_name(self, node: exp.Table) -> TableName:
         start, end = node.parts[0].meta["start"], node.parts[-1].meta["end"] + 1
-        select = _enclosing_select(node)
+        select = node.find_ancestor(exp.Select)
         joins = [] if select is None else select.args.get("joins") or []
         is_piped = any(token.matches("|>") for token in self.tokens)  # the tree merges the conditions of all steps
         name = TableName(
@@ -183,7 +183,7 @@ def _is_cte(node: exp.Table) -> bool:
 
 def _restriction(node: exp.Table) -> Restriction | None:
     """Return the condition of the query that reads a table, if rows that fail it can be dropped first."""
-    select = _enclosing_select(node)
+    select = node.find_ancestor(exp.Select)
     where = None if select is None else select.args.get("where")
     is_direct = isinstance(node.parent, exp.From | exp.Join) and node.parent.parent is select
     is_plain = not any(node.args.get(part) for part in ("joins", "pivots", "sample", "laterals"))
@@ -199,16 +199,10 @@ def _restriction(node: exp.Table) -> Restriction | None:
     return Restriction(where.this, len(_sources_of_select(select)) > 1)
 
 
-def _enclosing_select(node: exp.Expression) -> exp.Select | None:
-    return node.find_ancestor(exp.Select)
-
-
-def _sources_of_select(select: exp.Select | None) -> list[exp.Expression]:
+def _sources_of_select(select: exp.Select) -> list[exp.Expression]:
     """Return the sources of a SELECT: tables, subqueries and lateral views."""
-    if select is None:
-        return []
-    kinds = (exp.Table, exp.Subquery, exp.Lateral, exp.Values)
-    return [n for n in select.find_all(*kinds) if _enclosing_select(n) is select and n.find_ancestor(exp.Hint) is None]
+    nodes = select.find_all(exp.Table, exp.Subquery, exp.Lateral, exp.Values)
+    return [n for n in nodes if n.find_ancestor(exp.Select) is select and n.find_ancestor(exp.Hint) is None]
 
 
 def _source_of_column(column: exp.Column) -> tuple[exp.Expression, int] | None:
@@ -216,13 +210,13 @@ def _source_of_column(column: exp.Column) -> tuple[exp.Expression, int] | None:
 
     The nearest source that the qualifier names wins.
     """
-    select = _enclosing_select(column)
+    select = column.find_ancestor(exp.Select)
     while select is not None:
         matching = [(source, _qualifier_length(column, source)) for source in _sources_of_select(select)]
         best = max(matching, key=lambda match: match[1], default=None)
         if best is not None and best[1]:
             return best
-        select = _enclosing_select(select)
+        select = select.find_ancestor(exp.Select)
     return None
 
 
@@ -231,8 +225,8 @@ def _may_be_column_of(column: exp.Column, node: exp.Table, name: str) -> bool:
 
     It may if the same query reads the table, and defines no alias of this name for something else.
     """
-    select = _enclosing_select(node)
-    if select is None or _enclosing_select(column) is not select:
+    select = node.find_ancestor(exp.Select)
+    if select is None or column.find_ancestor(exp.Select) is not select:
         return False
     aliases = [e for e in select.expressions if isinstance(e, exp.Alias) and e.alias.lower() == name]
     return all(isinstance(e.this, exp.Column) and e.this.name.lower() == name for e in aliases)

@@ -61,21 +61,13 @@ class Procedure:
         return {"table": _TABLE, **self.arguments}
 
 
-@dataclass(frozen=True, slots=True)
-class CatalogName:
-    """The name of a catalog in a statement."""
-
-    statement: str
-    word: SqlToken
-
-
 @dataclass(frozen=True)
 class Call:
     """`CALL system.rewrite_data_files(table => 'db.t', where => 'id > 5')`."""
 
     procedure: str
     arguments: Mapping[str, exp.Expression]
-    catalog: CatalogName | None = None  # the name before `system`
+    catalog: tuple[str, SqlToken] | None = None  # the text of the statement, and the name before `system`
 
     def run(self, lake: LakeContext, options: StatementOptions) -> Any:
         """Run the procedure; returns the result of the verb, or the table."""
@@ -89,10 +81,10 @@ class Call:
     def _invoke(self, lake: LakeContext, options: StatementOptions) -> Any:
         options.require_only("CALL")
         if self.catalog is not None:
-            word, name = self.catalog.word, lake.catalog.name
+            (text, word), name = self.catalog, lake.catalog.name
             if word.name != name:  # its tables are not in this lake
                 problem = f"unknown catalog {word.name!r}: the catalog of this lake is {name!r}, and may be left out"
-                raise syntax_error("SQL", self.catalog.statement, word.start, word.end, problem, verb="run")
+                raise syntax_error("SQL", text, word.start, word.end, problem, verb="run")
         procedure, zone = PROCEDURES[self.procedure], parse_time_zone(lake.time_zone())
         values = {n: procedure.all_arguments[n].value(n, node, zone) for n, node in self.arguments.items()}
         values = {name: value for name, value in values.items() if value is not None}
@@ -123,20 +115,32 @@ def parse_call(reader: Reader) -> Call:
     procedure = name.name.lower()
     if procedure not in PROCEDURES:
         raise reader.syntax_error(f"unknown procedure {name.name!r}: expected one of {', '.join(PROCEDURES)}", name)
-    catalog = CatalogName(reader.text, qualifiers[0]) if len(qualifiers) > 1 else None
+    catalog = (reader.text, qualifiers[0]) if len(qualifiers) > 1 else None
     return Call(procedure, _parse_arguments(reader, procedure), catalog)
 
 
 def _parse_arguments(reader: Reader, procedure: str) -> dict[str, exp.Expression]:
     """Parse arguments in parentheses: first those by position, then those by name."""
     parameters = tuple(PROCEDURES[procedure].all_arguments)
+    takes = f"{procedure} takes {', '.join(parameters)}"
     arguments: dict[str, exp.Expression] = {}
     reader.expect("(")
     while not reader.sees(")"):
         if arguments:
             reader.expect(",")
         start = reader.word
-        name = _parse_argument_name(reader, procedure, parameters, arguments)
+        if reader.position + 1 < len(reader.words) and reader.words[reader.position + 1].matches("=>"):
+            word = reader.name_word("the name of an argument")
+            name = word.name.lower()
+            if name not in parameters:
+                raise reader.syntax_error(f"unknown argument {word.name!r}: {takes}", word)
+            reader.expect("=>")
+        elif tuple(arguments) != parameters[: len(arguments)]:
+            raise reader.syntax_error("an argument after a named argument needs a name too")
+        elif len(arguments) == len(parameters):
+            raise reader.syntax_error(f"too many arguments: {takes}")
+        else:
+            name = parameters[len(arguments)]
         if name in arguments:
             raise reader.syntax_error(f"argument {name!r} is given twice", start)
         roots = parse_sql(reader.text_until(",", ")", what="a value"))
@@ -145,24 +149,6 @@ def _parse_arguments(reader: Reader, procedure: str) -> dict[str, exp.Expression
         arguments[name] = roots[0]
     reader.expect(")")
     return arguments
-
-
-def _parse_argument_name(
-    reader: Reader, procedure: str, parameters: tuple[str, ...], previous_arguments: Mapping[str, Any]
-) -> str:
-    """Return the name of the next argument: the name before `=>`, or the next parameter."""
-    takes = f"{procedure} takes {', '.join(parameters)}"
-    if reader.position + 1 < len(reader.words) and reader.words[reader.position + 1].matches("=>"):
-        word = reader.name_word("the name of an argument")
-        if word.name.lower() not in parameters:
-            raise reader.syntax_error(f"unknown argument {word.name!r}: {takes}", word)
-        reader.expect("=>")
-        return word.name.lower()
-    if tuple(previous_arguments) != parameters[: len(previous_arguments)]:
-        raise reader.syntax_error("an argument after a named argument needs a name too")
-    if len(previous_arguments) == len(parameters):
-        raise reader.syntax_error(f"too many arguments: {takes}")
-    return parameters[len(previous_arguments)]
 
 
 # -- types of arguments ---------------------------------------------------------------------------------------------

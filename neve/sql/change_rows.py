@@ -83,7 +83,7 @@ def parse_update(reader: Reader) -> Update:
     where = reader.expression(what="a condition") if reader.take_if_next("WHERE") else None
     if alias is None:
         assignments = tuple(each.with_short_names(table) for each in assignments)
-        where = shorten_qualified_names(where, table)
+        where = None if where is None else shorten_qualified_names(where, table)
     return Update(table, assignments, where, alias)
 
 
@@ -114,7 +114,9 @@ def parse_delete(reader: Reader) -> Delete:
     table, alias = reader.table_name(), reader.alias()
     where = reader.expression(what="a condition") if reader.take_if_next("WHERE") else None
     reader.expect_end()
-    return Delete(table, where if alias is not None else shorten_qualified_names(where, table), alias)
+    if where is not None and alias is None:
+        where = shorten_qualified_names(where, table)
+    return Delete(table, where, alias)
 
 
 @dataclass(frozen=True)

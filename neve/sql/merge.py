@@ -47,7 +47,8 @@ class WhenClause:
     def with_short_names(self, table: Name) -> WhenClause:
         """Replace the full name of a table before columns by its last part."""
         values = tuple(each.with_short_names(table) for each in self.assignments)
-        return replace(self, condition=shorten_qualified_names(self.condition, table), assignments=values)
+        condition = None if self.condition is None else shorten_qualified_names(self.condition, table)
+        return replace(self, condition=condition, assignments=values)
 
 
 @dataclass(frozen=True)
@@ -119,7 +120,12 @@ def _parse_source(reader: Reader) -> tuple[str, str, list[Name]]:
 
 def _parse_when(reader: Reader) -> WhenClause:
     reader.expect("WHEN")
-    rows = _parse_row_match(reader)
+    rows: RowMatch = "matched"
+    if not reader.take_if_next("MATCHED"):
+        reader.expect("NOT", "MATCHED")
+        rows = "not matched by source" if reader.take_if_next("BY", "SOURCE") else "not matched"
+        if rows == "not matched":
+            reader.take_if_next("BY", "TARGET")
     condition = reader.expression("THEN", what="a condition") if reader.take_if_next("AND") else None
     reader.expect("THEN")
     at = reader.word
@@ -128,16 +134,6 @@ def _parse_when(reader: Reader) -> WhenClause:
         allowed = [name.upper() for kind, name in _BUILDER_METHODS if kind == rows]
         raise reader.syntax_error(f"WHEN {rows.upper()} cannot {action}: allowed are {', '.join(allowed)}", at)
     return WhenClause(rows, action, condition, assignments)
-
-
-def _parse_row_match(reader: Reader) -> RowMatch:
-    if reader.take_if_next("MATCHED"):
-        return "matched"
-    reader.expect("NOT", "MATCHED")
-    if reader.take_if_next("BY", "SOURCE"):
-        return "not matched by source"
-    reader.take_if_next("BY", "TARGET")
-    return "not matched"
 
 
 def _parse_action(reader: Reader) -> tuple[MergeAction, tuple[Assignment, ...]]:

@@ -19,7 +19,6 @@ from neve.run.spark.session import is_classic, quiet_errors
 from neve.run.spark.types import spark_field
 from neve.sql.reader import Reader
 from neve.sql.statement import Name, StatementOptions, find_table, table_finder
-from neve.table import Table
 
 QUERY_KEYWORDS = ("SELECT", "WITH", "FROM", "VALUES", "TABLE", "(")
 
@@ -103,10 +102,15 @@ class Describe:
         """List the columns and the partitioning of a table; EXTENDED adds its location and properties."""
         options.require_only("DESCRIBE")
         table = find_table(lake, self.table)
-        rows: list[DescribeRow] = [(field.name, _spark_type_name(field), field.doc) for field in table.schema.fields]
-        rows += _partition_rows(table)
+        rows: list[DescribeRow] = [(f.name, _spark_type_name(f), f.doc) for f in table.schema.fields]
+        metadata = table.context.metadata
+        if metadata.spec().fields:
+            rows.append(("# Partitioning", "", None))
+        for at, field in enumerate(metadata.spec().fields):  # the default spec, as Spark shows it
+            source = metadata.schema().find_column_name(field.source_id) or field.name
+            term = source if str(field.transform) == "identity" else f"{field.transform}({source})"
+            rows.append((f"Part {at}", term, None))
         if self.is_extended:
-            metadata = table.context.metadata
             rows += [
                 ("# Detailed Table Information", "", None),
                 ("Name", table.name, None),
@@ -124,16 +128,6 @@ def _spark_type_name(field: NestedField) -> str:
         return spark_field(field).dataType.simpleString()
     except UnsupportedFeature:
         return str(field.field_type)
-
-
-def _partition_rows(table: Table) -> Iterator[DescribeRow]:
-    """Yield the default spec, as Spark shows it."""
-    metadata = table.context.metadata
-    for at, field in enumerate(metadata.spec().fields):
-        if at == 0:
-            yield "# Partitioning", "", None
-        source = metadata.schema().find_column_name(field.source_id) or field.name
-        yield f"Part {at}", source if str(field.transform) == "identity" else f"{field.transform}({source})", None
 
 
 def parse_query(reader: Reader) -> Query:

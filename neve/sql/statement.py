@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
-from typing import Any, Protocol, overload
+from typing import Any, Protocol
 
 from neve.errors import UnknownName, UserError
 from neve.ops.context import LakeContext
@@ -97,21 +97,13 @@ def default_alias(table: Name) -> str:
     return table[-2] if len(table) > 2 and table[-1].startswith("branch_") else table[-1]
 
 
-@overload
-def shorten_qualified_names(text: str, table: Name) -> str: ...
-
-
-@overload
-def shorten_qualified_names(text: None, table: Name) -> None: ...
-
-
-def shorten_qualified_names(text: str | None, table: Name) -> str | None:
+def shorten_qualified_names(text: str, table: Name) -> str:
     """Replace `db.t.column` by `t.column`.
 
     Subqueries are not changed: there the last part may name something else.
     """
-    is_plain = text is None or len(table) < 2 or default_alias(table) != table[-1]
-    return text if is_plain else shorten_table_qualifiers(text, table)  # type: ignore[arg-type]
+    is_plain = len(table) < 2 or default_alias(table) != table[-1]
+    return text if is_plain else shorten_table_qualifiers(text, table)
 
 
 def identifier(lake: LakeContext, name: Name) -> Name:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -49,24 +49,20 @@ def orphans(
     plan = CommandPlan.of(
         f"Looking for orphans of {table}",
         verb,
-        facts=_orphan_facts,
+        facts=lambda plan: {
+            "location": plan.location,
+            "orphans": plan.files,
+            "bytes": plan.bytes,
+            "files_listed": plan.files_listed,
+            "files_young": plan.files_young,
+            "mismatched": plan.mismatched,
+            "other_tables": plan.other_tables,
+        },
         is_empty=lambda plan: not plan.files,
         did_nothing=lambda result: not result.orphans,
         question="Delete these files?",
     )
     run_command(command, plan)
-
-
-def _orphan_facts(plan: Any) -> dict[str, Any]:
-    return {
-        "location": plan.location,
-        "orphans": plan.files,
-        "bytes": plan.bytes,
-        "files_listed": plan.files_listed,
-        "files_young": plan.files_young,
-        "mismatched": plan.mismatched,
-        "other_tables": plan.other_tables,
-    }
 
 
 @writing_verb
@@ -99,7 +95,14 @@ def expire(
     plan = CommandPlan.of(
         f"Expiring snapshots of {table}",
         verb,
-        facts=_expiry_facts,
+        facts=lambda plan: {
+            "snapshot_ids": plan.snapshot_ids,
+            "snapshots_kept": plan.kept,
+            "refs": plan.refs,
+            "spec_ids": plan.expiry.spec_ids,
+            "schema_ids": plan.expiry.schema_ids,
+            "files": plan.files,
+        },
         is_empty=lambda plan: not plan.expiry,
         did_nothing=lambda result: not (result.snapshot_ids or result.refs or result.spec_ids or result.schema_ids),
         question=f"Expire these snapshots of {table} and delete the files?",
@@ -109,14 +112,3 @@ def expire(
         command.screen.print_note(
             f"{plural(len(result.files_kept), 'file')} kept: {next(iter(result.files_kept.values()))}."
         )
-
-
-def _expiry_facts(plan: Any) -> dict[str, Any]:
-    return {
-        "snapshot_ids": plan.snapshot_ids,
-        "snapshots_kept": plan.kept,
-        "refs": plan.refs,
-        "spec_ids": plan.expiry.spec_ids,
-        "schema_ids": plan.expiry.schema_ids,
-        "files": plan.files,
-    }

@@ -64,25 +64,21 @@ def compact(
         f"Compacting {table}",
         rewrite.plan_with_stats,
         rewrite.verify_rows(verify_rows).execute,
-        facts=lambda planned: _compaction_facts(planned.plan, planned.filter_stats),
+        facts=lambda planned: {
+            "snapshot_id": planned.plan.snapshot_id,
+            "files": planned.plan.files,
+            "bytes": planned.plan.bytes,
+            "groups": len(planned.plan.groups),
+            "partitions": len({g.partition for g in planned.plan.groups}),
+            "output_files": sum(g.output_files for g in planned.plan.groups),
+            "output_spec_ids": sorted({g.output_spec_id for g in planned.plan.groups}),
+            "target_file_size": planned.plan.options.target_file_size,
+            "filter_stats": planned.filter_stats,
+        },
         is_empty=lambda planned: planned.plan.is_empty,
         did_nothing=lambda result: not result.groups and not result.failed_groups,
     )
     exit_if_groups_failed(command, run_command(command, plan))
-
-
-def _compaction_facts(plan: Any, filter_stats: Any) -> dict[str, Any]:
-    return {
-        "snapshot_id": plan.snapshot_id,
-        "files": plan.files,
-        "bytes": plan.bytes,
-        "groups": len(plan.groups),
-        "partitions": len({g.partition for g in plan.groups}),
-        "output_files": sum(g.output_files for g in plan.groups),
-        "output_spec_ids": sorted({g.output_spec_id for g in plan.groups}),
-        "target_file_size": plan.options.target_file_size,
-        "filter_stats": filter_stats,
-    }
 
 
 @writing_verb

@@ -65,17 +65,6 @@ def overview_of(table: Table) -> dict[str, Any]:
 
 def render_overview(overview: dict[str, Any], console: Console) -> Group:
     """Format an overview for people."""
-    specs = pa.Table.from_pylist([_spec_row(spec) for spec in overview["specs"]])
-    columns = pa.Table.from_pylist([{**c, "required": "yes" if c["required"] else ""} for c in overview["columns"]])
-    return Group(
-        Text(replace_unprintable(overview["table"]), "bold"),
-        _overview_grid(overview),
-        render_arrow_table(specs, "Partition specs; * is the spec of new files", 40, console.width),
-        render_arrow_table(columns, "Columns", 200, console.width),
-    )
-
-
-def _overview_grid(overview: dict[str, Any]) -> Grid:
     data, by_position, by_value = (overview[k] for k in ("data", "position_deletes", "equality_deletes"))
     average = f", {decimal(data['bytes'] // data['files'])} each" if data["files"] else ""
     deletes = [f"{by_position['files']} by position ({by_position['rows']:,} rows)"] if by_position["files"] else []
@@ -100,7 +89,14 @@ def _overview_grid(overview: dict[str, Any]) -> Grid:
     for name, value in lines.items():
         if value:
             grid.add_row(Text(name, "dim"), Text(replace_unprintable(value)))
-    return grid
+    specs = pa.Table.from_pylist([_spec_row(spec) for spec in overview["specs"]])
+    columns = pa.Table.from_pylist([{**c, "required": "yes" if c["required"] else ""} for c in overview["columns"]])
+    return Group(
+        Text(replace_unprintable(overview["table"]), "bold"),
+        grid,
+        render_arrow_table(specs, "Partition specs; * is the spec of new files", 40, console.width),
+        render_arrow_table(columns, "Columns", 200, console.width),
+    )
 
 
 def _file_totals(files: pa.Table, content: int) -> dict[str, int]:

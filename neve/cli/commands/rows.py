@@ -7,7 +7,7 @@ DELETE"`. In them, the table is called `t` and the source `s`.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
@@ -16,10 +16,6 @@ from neve.cli.execute import CommandPlan, run_command, with_options
 from neve.cli.options import Branch, Mode, SnapshotProperties, TableName, Where, one_of, parse_pairs
 from neve.cli.process import lazy_import
 from neve.errors import UserError
-
-if TYPE_CHECKING:
-    from neve.lake import Lake
-
 
 Isolation = Annotated[
     str | None,
@@ -152,19 +148,15 @@ def merge(
     text = " ".join(f"WHEN {clause}" for clause in clauses)
     parsed = _parse(f"MERGE INTO {_ALIASES[0]} USING {_ALIASES[1]} ON true {text}")
     target = command.table_to_change(table)
-    statement = target.merge(_load_source(command.lake(), source), on=on, aliases=_ALIASES)
+    rows: Any = source
+    kind = _FORMATS.get(Path(source).suffix.lower())
+    if kind is not None and Path(source).exists():
+        reader = command.lake().spark().read.format(kind)
+        reader = reader.option("header", True).option("inferSchema", True) if kind == "csv" else reader
+        rows = reader.load(str(Path(source).absolute()))
+    statement = target.merge(rows, on=on, aliases=_ALIASES)
     for clause in parsed.clauses:
         statement = clause.add_to(statement)
     statement = with_options(statement, with_schema_evolution=evolve)
     question = f"Merge into {table}?"
     run_row_change(command, f"Merging into {table}", statement, question, mode, isolation, branch, properties)
-
-
-def _load_source(lake: Lake, text: str) -> Any:
-    """Return the rows of a file as a DataFrame; the text of a table or a query stays as it is."""
-    kind = _FORMATS.get(Path(text).suffix.lower())
-    if kind is None or not Path(text).exists():
-        return text
-    reader = lake.spark().read.format(kind)
-    reader = reader.option("header", True).option("inferSchema", True) if kind == "csv" else reader
-    return reader.load(str(Path(text).absolute()))

@@ -132,21 +132,13 @@ class VectorEntry:
     data_file: str
 
 
-@dataclass(frozen=True, slots=True)
-class CheckedVectors:
-    """The findings on some vectors of one file, and the last position in each that could be decoded."""
-
-    findings: tuple[Finding, ...]
-    last_positions: dict[int, int]  # by row
-
-
 def vector_findings(io: FileIO, index: SnapshotIndex, pairs: Ints, location: str) -> Iterator[Finding]:
     """Return all violations by stored vectors; `pairs` is from `pair_deletes_with_files`."""
     last = np.full(len(index.entries), -1, np.int64)
     batches = list(_vector_batches(index))
-    for result in map_in_threads(lambda batch: _check_vectors(io, batch, location), batches, _THREADS):
-        yield from result.findings
-        for row, position in result.last_positions.items():
+    for findings, positions in map_in_threads(lambda batch: _check_vectors(io, batch, location), batches, _THREADS):
+        yield from findings
+        for row, position in positions.items():
             last[row] = position
     vectors, data = pairs[pairs[:, 1] >= 0].T
     rows = index.entries.numpy("record_count")
@@ -172,7 +164,8 @@ def _vector_batches(index: SnapshotIndex) -> Iterator[list[VectorEntry]]:
         yield from (vectors[at : at + _BATCH_VECTORS] for at in range(0, len(vectors), _BATCH_VECTORS))
 
 
-def _check_vectors(io: FileIO, vectors: Sequence[VectorEntry], location: str) -> CheckedVectors:
+def _check_vectors(io: FileIO, vectors: Sequence[VectorEntry], location: str) -> tuple[list[Finding], dict[int, int]]:
+    """Return the findings on some vectors of one file, and by row the last position in each that could be decoded."""
     path = vectors[0].path
     try:
         refuse_unreadable(pa.array([path]), location)
@@ -180,7 +173,7 @@ def _check_vectors(io: FileIO, vectors: Sequence[VectorEntry], location: str) ->
         listed = [v for v in vectors if (v.offset, v.length) in footer]
         blobs = files.read_many_ranges(io, path, [(v.offset, v.length) for v in listed])
     except Exception as e:  # whatever the bytes do to a reader, the audit goes on
-        return CheckedVectors((error_finding(path, e),), {})
+        return [error_finding(path, e)], {}
     findings = [f for v in vectors for f in _footer_findings(v, footer.get((v.offset, v.length)))]
     last: dict[int, int] = {}
     for vector, blob in zip(listed, blobs, strict=True):
@@ -188,7 +181,7 @@ def _check_vectors(io: FileIO, vectors: Sequence[VectorEntry], location: str) ->
             last[vector.row] = decode_vector(blob, path, vector.cardinality, vector.offset).maximum or 0
         except Exception as e:
             findings.append(Finding("vector", path, str(e)))
-    return CheckedVectors(tuple(findings), last)
+    return findings, last
 
 
 def _footer_findings(vector: VectorEntry, blob: Blob | None) -> Iterator[Finding]:

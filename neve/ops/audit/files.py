@@ -52,14 +52,6 @@ _DELETE_COLUMNS: dict[int, ice.IcebergType] = {DELETE_PATH_ID: ice.StringType(),
 
 
 @dataclass(frozen=True, slots=True)
-class FilesAudit:
-    """The findings, and the total size of the files."""
-
-    findings: tuple[Finding, ...]
-    bytes: int
-
-
-@dataclass(frozen=True, slots=True)
 class ColumnRange:
     """The range and null count of one column of one file, from its footer.
 
@@ -94,8 +86,8 @@ class AuditedColumn:
     nulls: pa.Array
 
 
-def audit_files(io: FileIO, index: SnapshotIndex, facts: TableFacts) -> FilesAudit:
-    """Check once each file that is live in any snapshot."""
+def audit_files(io: FileIO, index: SnapshotIndex, facts: TableFacts) -> tuple[list[Finding], int]:
+    """Check once each file that is live in any snapshot; returns the findings, and the total size of the files."""
     rows = index.first_row_per_file(index.is_live)
     # In the order of the manifests, so that each batch reads the statistics of few of them.
     rows = rows[np.argsort(index.entries.numpy("manifest")[rows], kind="stable")]
@@ -125,7 +117,7 @@ def audit_files(io: FileIO, index: SnapshotIndex, facts: TableFacts) -> FilesAud
         for row in np.flatnonzero(index.is_live & index.has_size & (actual >= 0) & (stated != actual)):
             message = f"Has {actual[row]} {unit}; the manifest says {stated[row]}."
             findings.append(Finding(kind, index.entries["file_path"][int(row)].as_py(), message))
-    return FilesAudit(tuple(findings), int(np.maximum(sizes, 0).sum()))
+    return findings, int(np.maximum(sizes, 0).sum())
 
 
 def _probe(io: FileIO, facts: TableFacts, path: str, file_format: str, is_encrypted: bool) -> Probe:

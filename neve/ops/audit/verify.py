@@ -37,37 +37,34 @@ _THREADS = 8
 
 def verify(context: TableContext, *, data: bool = True) -> Audit:
     """Audit one state of a table; without `data` only metadata files are opened."""
-    with translate_parse_errors(context.iceberg.metadata_location, "a table that can be audited"):
-        return _audit_table(context, data)
-
-
-def _audit_table(context: TableContext, data: bool) -> Audit:
-    metadata, io, path = context.metadata, context.io, context.iceberg.metadata_location
-    try:
-        findings = list(metadata_findings(metadata, path))
-    except CorruptFile as e:  # snapshots are parsed on first use, and one may be invalid
-        return Audit((error_finding(path, e),))
-    if any(f.kind in ("unknown-schema", "unknown-spec") for f in findings):
-        return Audit(tuple(findings))  # without them no entry has a type
-    snapshots: list[Any] = list(metadata.snapshots)
-    emit(Step("read the snapshots", total=len(snapshots), unit="snapshots"))
-    numbers = {s.snapshot_id: s.sequence_number or 0 for s in snapshots}
-    results = map_in_threads(lambda s: _read_root(context, s), snapshots, _THREADS)
-    findings += [f for root, errors in results for f in (errors or root_findings(root, numbers, context.specs))]
-    roots = [root for root, _ in results]
-    emit(Step("read the manifests", total=len({m.file for r in roots for m in r.manifests}), unit="manifests"))
-    index, manifests = build_snapshot_index(io, roots, context.specs, metadata)
-    findings += [f for m in manifests for f in m.findings]
-    findings += snapshot_findings(index, getattr(metadata, "next_row_id", None))
-    pairs = pair_deletes_with_files(index)
-    findings += delete_findings(index, pairs, context.specs)
-    bytes_read = sum(r.bytes for r in roots) + sum(m.bytes for m in manifests)
-    if data:
-        files = audit_files(io, index, context.facts)
-        findings += [*files.findings, *vector_findings(io, index, pairs, metadata.location)]
-        findings += _statistics_file_findings(context)
-        bytes_read += files.bytes
-    return _audit_result(findings, index, len(roots), bytes_read)
+    path = context.iceberg.metadata_location
+    with translate_parse_errors(path, "a table that can be audited"):
+        metadata, io = context.metadata, context.io
+        try:
+            findings = list(metadata_findings(metadata, path))
+        except CorruptFile as e:  # snapshots are parsed on first use, and one may be invalid
+            return Audit((error_finding(path, e),))
+        if any(f.kind in ("unknown-schema", "unknown-spec") for f in findings):
+            return Audit(tuple(findings))  # without them no entry has a type
+        snapshots: list[Any] = list(metadata.snapshots)
+        emit(Step("read the snapshots", total=len(snapshots), unit="snapshots"))
+        numbers = {s.snapshot_id: s.sequence_number or 0 for s in snapshots}
+        results = map_in_threads(lambda s: _read_root(context, s), snapshots, _THREADS)
+        findings += [f for root, errors in results for f in (errors or root_findings(root, numbers, context.specs))]
+        roots = [root for root, _ in results]
+        emit(Step("read the manifests", total=len({m.file for r in roots for m in r.manifests}), unit="manifests"))
+        index, manifests = build_snapshot_index(io, roots, context.specs, metadata)
+        findings += [f for m in manifests for f in m.findings]
+        findings += snapshot_findings(index, getattr(metadata, "next_row_id", None))
+        pairs = pair_deletes_with_files(index)
+        findings += delete_findings(index, pairs, context.specs)
+        bytes_read = sum(r.bytes for r in roots) + sum(m.bytes for m in manifests)
+        if data:
+            file_findings, file_bytes = audit_files(io, index, context.facts)
+            findings += [*file_findings, *vector_findings(io, index, pairs, metadata.location)]
+            findings += _statistics_file_findings(context)
+            bytes_read += file_bytes
+        return _audit_result(findings, index, len(roots), bytes_read)
 
 
 def _read_root(context: TableContext, snapshot: Snapshot) -> tuple[SnapshotRoot, list[Finding]]:
