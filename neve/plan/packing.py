@@ -71,7 +71,13 @@ def sort_by_partition_and_size(files: EntryTable, rows: Rows) -> tuple[Rows, Row
     needed = ["spec_id", "file_size_in_bytes", "file_path", *(u.column for u in files.specs.union)]
     chosen = EntryTable(files.columns.select(needed), files.specs).take(rows)
     codes, keys = chosen.partition_codes()
-    ranks = _partition_ranks(keys)[codes]
+    rank_of_key, ranked = np.zeros(len(keys), np.int64), 0  # by spec, then by the values of its fields, nulls first
+    spec_ids = keys.numpy("spec_id")
+    for spec_id in np.unique(spec_ids):
+        of_spec = np.flatnonzero(spec_ids == spec_id)
+        rank_of_key[of_spec[_sort_indices(keys.take(of_spec), int(spec_id))]] = ranked + np.arange(len(of_spec))
+        ranked += len(of_spec)
+    ranks = rank_of_key[codes]
     table = pa.table({"rank": ranks, "size": chosen["file_size_in_bytes"], "path": chosen["file_path"]})
     by = [("rank", "ascending"), ("size", "descending"), ("path", "ascending")]
     order = np.asarray(pc.sort_indices(table, sort_keys=by).to_numpy(), np.int64)
@@ -93,17 +99,6 @@ def pack_files(sizes: Rows, partitions: Rows, max_bytes: int, max_files: int | N
             at = stop
     starts, ends = np.array(cuts, np.int64).reshape(-1, 2).T
     return GroupSlices(starts, ends, partitions[starts])
-
-
-def _partition_ranks(keys: EntryTable) -> Rows:
-    """Return the rank of each partition by spec, then by the values of its fields, nulls first."""
-    ranks, ranked = np.zeros(len(keys), np.int64), 0
-    spec_ids = keys.numpy("spec_id")
-    for spec_id in np.unique(spec_ids):
-        rows = np.flatnonzero(spec_ids == spec_id)
-        ranks[rows[_sort_indices(keys.take(rows), int(spec_id))]] = ranked + np.arange(len(rows))
-        ranked += len(rows)
-    return ranks
 
 
 def _sort_indices(keys: EntryTable, spec_id: int) -> Rows:

@@ -143,9 +143,15 @@ class _Candidates:
         codes[rows] = Reason.GROUP_TOO_SMALL
         codes[rows[worth.rows()]] = Reason.OVER_MAX_FILES
         codes[rows[chosen.rows()]] = self.reason_codes[rows[chosen.rows()]]
-        scans, index = _GroupScans.of(self, chosen, rows), chosen.index_in_partition
-        order = _job_order(chosen, sizes, o.job_order).tolist()
-        return tuple(self._build_group(n, int(index[at]), scans[at]) for n, at in enumerate(order)), codes
+        scans, index, groups = _GroupScans.of(self, chosen, rows), chosen.index_in_partition, []
+        for group_id, at in enumerate(_job_order(chosen, sizes, o.job_order).tolist()):
+            scan = scans[at]
+            partition, size = scan.files.partition_key(0), scan.stats.bytes
+            keeps_spec = self.planner.spec_mode is SpecMode.KEEP
+            spec_id = partition.spec_id if keeps_spec else self.planner.target_spec_id
+            counts = o.output_files(size), o.split_size(size)
+            groups.append(FileGroup(group_id, partition, int(index[at]), scan, spec_id, *counts))
+        return tuple(groups), codes
 
     def _is_worth_rewriting(self, groups: GroupSlices, sizes: Rows, is_deleted: Mask) -> Mask:
         o = self.planner.options
@@ -155,19 +161,6 @@ class _Candidates:
         enough = (count >= o.min_input_files) | (size > o.target_file_size)
         has_deleted = groups.sums(is_deleted.astype(np.int64)) > 0
         return ((count >= 2) & enough) | (size > o.max_file_size) | has_deleted
-
-    def _build_group(self, group_id: int, index: int, scan: ScanPlan) -> FileGroup:
-        options, partition = self.planner.options, scan.files.partition_key(0)
-        keeps_spec = self.planner.spec_mode is SpecMode.KEEP
-        return FileGroup(
-            group_id,
-            partition,
-            index,
-            scan,
-            partition.spec_id if keeps_spec else self.planner.target_spec_id,
-            options.output_files(scan.stats.bytes),
-            options.split_size(scan.stats.bytes),
-        )
 
 
 @dataclass(frozen=True)

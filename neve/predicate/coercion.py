@@ -160,12 +160,9 @@ def _position_in_uuids(constant: Constant, kind: ice.IcebergType, zone: tzinfo) 
     return ValuePosition(literals.UUIDLiteral(uuid.bytes))
 
 
-def _position_in_binaries(constant: Constant, kind: ice.IcebergType, zone: tzinfo) -> ValuePosition | None:
-    if constant.kind is not ConstantKind.BINARY:
-        return None
-    if isinstance(kind, ice.FixedType):
-        return ValuePosition(literals.FixedLiteral(constant.value)) if len(constant.value) == len(kind) else None
-    return ValuePosition(literals.BinaryLiteral(constant.value))
+def _position_in_fixed(constant: Constant, kind: Any, zone: tzinfo) -> ValuePosition | None:
+    is_value = constant.kind is ConstantKind.BINARY and len(constant.value) == len(kind)
+    return ValuePosition(literals.FixedLiteral(constant.value)) if is_value else None
 
 
 def _position_in_dates(constant: Constant, kind: ice.IcebergType, zone: tzinfo) -> ValuePosition | None:
@@ -222,6 +219,6 @@ _POSITION_FUNCTIONS: dict[type[ice.IcebergType], PositionFunction] = {
     ice.TimestamptzNanoType: _position_in_nanos(_position_in_timestamptzs),
     ice.StringType: _position_if(ConstantKind.STRING, literals.StringLiteral),
     ice.UUIDType: _position_in_uuids,
-    ice.FixedType: _position_in_binaries,
-    ice.BinaryType: _position_in_binaries,
+    ice.FixedType: _position_in_fixed,
+    ice.BinaryType: _position_if(ConstantKind.BINARY, literals.BinaryLiteral),
 }

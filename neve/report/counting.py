@@ -16,16 +16,10 @@ Numbers: TypeAlias = NDArray[Any]
 _SUMMED_COLUMNS = ("bytes", "rows", "small_files", "delete_files", "deleted_rows", "taken", "undecided", "outside")
 
 
-@dataclass(frozen=True)
-class GroupTotals:
-    """The `FileTotals` of many groups, as columns."""
-
-    columns: dict[str, Numbers]
-
-    def totals_of(self, group: int) -> FileTotals:
-        """Return the totals of one group."""
-        totals = {name: int(values[group]) for name, values in self.columns.items() if name != "by_value"}
-        return FileTotals(**totals, has_equality_deletes=bool(self.columns["by_value"][group]))
+def totals_of(totals_by_group: dict[str, Numbers], group: int) -> FileTotals:
+    """Return the totals of one of many groups."""
+    totals = {name: int(values[group]) for name, values in totals_by_group.items() if name != "by_value"}
+    return FileTotals(**totals, has_equality_deletes=bool(totals_by_group["by_value"][group]))
 
 
 @dataclass(frozen=True)
@@ -72,14 +66,14 @@ class FileMeasures:
     def __getitem__(self, name: str) -> Numbers:
         return self.columns[name]
 
-    def totals_by_group(self, groups: Numbers, count: int) -> GroupTotals:
-        """Return the sums of `count` groups; `groups` has the group number of every file."""
+    def totals_by_group(self, groups: Numbers, count: int) -> dict[str, Numbers]:
+        """Return the sums of `count` groups as columns; `groups` has the group number of every file."""
         totals = {"files": np.bincount(groups, minlength=count)}
         for name in (*_SUMMED_COLUMNS, "by_value"):
             sums = np.bincount(groups, weights=self.columns[name], minlength=count)
             totals[name] = np.rint(sums).astype(np.int64)
-        return GroupTotals(totals)
+        return totals
 
     def total(self) -> FileTotals:
         """Return the sums of all files."""
-        return self.totals_by_group(np.zeros(len(self.files), np.int64), 1).totals_of(0)
+        return totals_of(self.totals_by_group(np.zeros(len(self.files), np.int64), 1), 0)

@@ -21,7 +21,7 @@ from pyiceberg.types import IcebergType, UUIDType
 from neve.display.format import format_percent, format_size, join_with_and, plural, readable_values
 from neve.display.html import Markup, join_markup, shorten_middle, tag
 from neve.model.partition import partition_text
-from neve.report.counting import FileMeasures, GroupTotals
+from neve.report.counting import FileMeasures, totals_of
 from neve.report.history import describe_spec
 from neve.report.html import NumberCell, legend, name_markup, number_cell, panel, size_cell, table
 from neve.report.values import FileSizes, FileTotals, MapCell, Report, SpecFacts
@@ -91,7 +91,7 @@ def spec_facts(measures: FileMeasures, default_id: int) -> tuple[SpecFacts, ...]
     firsts, lasts = partitions.labels(starts.tolist()), partitions.labels((ends - 1).tolist())
     cells_by_spec: dict[int, list[MapCell]] = {spec_id: [] for spec_id in specs.by_id}
     for index, (start, end) in enumerate(zip(starts.tolist(), ends.tolist(), strict=True)):
-        cell = MapCell(firsts[index], lasts[index], end - start, totals.totals_of(index))
+        cell = MapCell(firsts[index], lasts[index], end - start, totals_of(totals, index))
         cells_by_spec[int(partitions.spec_ids[start])].append(cell)
     facts = []
     for spec_id, spec in sorted(specs.by_id.items()):
@@ -114,12 +114,11 @@ def spec_facts(measures: FileMeasures, default_id: int) -> tuple[SpecFacts, ...]
 def worst_partitions(measures: FileMeasures, most: int) -> tuple[tuple[tuple[int, MapCell], ...], int]:
     """Return the partitions that benefit most from a compaction, with their spec ids, and the number of partitions."""
     partitions = _Partitions.of(measures.files)
-    sums: GroupTotals = measures.totals_by_group(partitions.partition_numbers, len(partitions))
-    columns = sums.columns
-    order = np.lexsort((-columns["bytes"], -columns["files"], -columns["delete_files"], -columns["taken"]))
+    totals = measures.totals_by_group(partitions.partition_numbers, len(partitions))
+    order = np.lexsort((-totals["bytes"], -totals["files"], -totals["delete_files"], -totals["taken"]))
     worst = order[:most].tolist()
     rows = tuple(
-        (int(partitions.spec_ids[number]), MapCell(label, label, 1, sums.totals_of(number)))
+        (int(partitions.spec_ids[number]), MapCell(label, label, 1, totals_of(totals, number)))
         for number, label in zip(worst, partitions.labels(worst), strict=True)
     )
     return rows, len(partitions)

@@ -88,9 +88,6 @@ def _lower_case(path: Name) -> Name:
     return tuple(part.lower() for part in path)
 
 
-_KEYWORDS_AFTER_TYPE = ("FIRST", "AFTER", "DEFAULT")
-
-
 @dataclass(frozen=True)
 class ColumnPosition:
     """The position of a column: first, or after another."""
@@ -279,7 +276,7 @@ def _parse_definition(reader: Reader) -> str:
     """Parse a type and what may follow it; commas inside `struct<…>` and `decimal(…)` belong to it."""
     start, depth = reader.position, 0
     while (word := reader.word) is not None:
-        if depth == 0 and word.matches(",", ")", *_KEYWORDS_AFTER_TYPE):
+        if depth == 0 and word.matches(",", ")", "FIRST", "AFTER", "DEFAULT"):
             break
         depth += sum(word.text.count(c) for c in "<(") - sum(word.text.count(c) for c in ">)")
         reader.position += 1

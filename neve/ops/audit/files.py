@@ -147,12 +147,20 @@ def _column_ranges(data: ParquetData, facts: TableFacts) -> tuple[ColumnRange, .
     if any(len(chunks) != len(leaves) for chunks in groups):
         widths = sorted({len(chunks) for chunks in groups})
         raise CorruptFile(data.path, f"row groups of {len(leaves)} columns, as the schema has,", f"{widths}")
-    columns = zip(*groups, strict=True) if groups else [()] * len(leaves)
-    return tuple(
-        _merge_chunk_ranges(leaf, leaf.field_id, depth, chunks, facts)
-        for (leaf, depth), chunks in zip(leaves, columns, strict=True)
-        if leaf.field_id is not None
-    )
+    columns: Iterable[Sequence[ChunkStatistics]] = zip(*groups, strict=True) if groups else [()] * len(leaves)
+    ranges = []
+    for (leaf, depth), chunks in zip(leaves, columns, strict=True):
+        if leaf.field_id is None:
+            continue
+        column_type = _column_type(leaf.field_id, facts)
+        lows = [] if column_type is None else [footer_bound(c.minimum, leaf.type, column_type) for c in chunks]
+        highs = [] if column_type is None else [footer_bound(c.maximum, leaf.type, column_type) for c in chunks]
+        low = min((v for v in lows if v is not None), default=None)
+        high = max((v for v in highs if v is not None), default=None)
+        nulls = [c.nulls for c in chunks if c.nulls is not None]
+        null_count = sum(nulls) if depth == 0 and len(nulls) == len(chunks) else None
+        ranges.append(ColumnRange(leaf.field_id, low, high, null_count))
+    return tuple(ranges)
 
 
 def _leaves(fields: Iterable[FileField], depth: int = 0) -> Iterator[tuple[FileField, int]]:
@@ -161,21 +169,6 @@ def _leaves(fields: Iterable[FileField], depth: int = 0) -> Iterator[tuple[FileF
             yield from _leaves(field.children, depth + 1)
         else:
             yield field, depth
-
-
-def _merge_chunk_ranges(
-    leaf: FileField, field_id: int, depth: int, chunks: Sequence[ChunkStatistics], facts: TableFacts
-) -> ColumnRange:
-    column_type = _column_type(field_id, facts)
-    lows = [] if column_type is None else [footer_bound(c.minimum, leaf.type, column_type) for c in chunks]
-    highs = [] if column_type is None else [footer_bound(c.maximum, leaf.type, column_type) for c in chunks]
-    nulls = [c.nulls for c in chunks if c.nulls is not None]
-    return ColumnRange(
-        field_id,
-        min((v for v in lows if v is not None), default=None),
-        max((v for v in highs if v is not None), default=None),
-        sum(nulls) if depth == 0 and len(nulls) == len(chunks) else None,
-    )
 
 
 def _column_type(field_id: int, facts: TableFacts) -> ice.IcebergType | None:

@@ -145,24 +145,18 @@ class Maintain(Verb[MaintenancePlan, MaintenanceResult]):
         while waiting and not self._is_out_of_time(execution.started):
             step = waiting.pop(0)
             emit(Step(step.verb, len(results), len(plan.steps), "steps"))
-            results.append((step.verb, self._execute_step(step, execution.started)))
+            verb: Any = (_COMPACTIONS.get(step.verb) or _VERBS[step.verb])(self.context.refreshed())
+            if step.budgeted:
+                verb = verb.option("max-files-to-rewrite", self._files_within(step.verb, step.bytes_read))
+            if step.verb in _COMPACTIONS and self.max_seconds is not None:
+                verb = verb.options(_PARTIAL_PROGRESS).until(lambda _: self._is_out_of_time(execution.started))
+            results.append((step.verb, verb.execute()))
         return MaintenanceResult(tuple(results), (*waiting, *plan.left_out), execution.total_seconds)
 
     def _result(
         self, context: TableContext, plan: MaintenancePlan, written: MaintenanceResult, execution: Execution
     ) -> MaintenanceResult:
         return written
-
-    def _execute_step(self, step: Proposal, started: float) -> Any:
-        context = self.context.refreshed()
-        if step.verb not in _COMPACTIONS:
-            return _VERBS[step.verb](context).execute()
-        verb = _COMPACTIONS[step.verb](context)
-        if step.budgeted:
-            verb = verb.option("max-files-to-rewrite", self._files_within(step.verb, step.bytes_read))
-        if self.max_seconds is None:
-            return verb.execute()
-        return verb.options(_PARTIAL_PROGRESS).until(lambda progress: self._is_out_of_time(started)).execute()
 
     def _is_out_of_time(self, started: float) -> bool:
         return self.max_seconds is not None and time.monotonic() - started >= self.max_seconds

@@ -143,7 +143,8 @@ class RewriteRun:
         for spec_id in sorted({g.output_spec_id for g in groups}):
             of_spec = [g for g in groups if g.output_spec_id == spec_id]
             target = planned.target(spec_id)
-            target = target if order is None else order.ordered_target(target)
+            if order is not None:  # the files record their order
+                target = replace(target, sort_order=order.sort).with_options(is_sorted=True, fanout=False)
             job = RewriteJob(self._spark, planned.context.facts, target, self.verifies)
             if order is not None:
                 self._rewrite_sorted(plan, job, of_spec, order)

@@ -61,10 +61,6 @@ class RowOrder:
     sort: SortOrder = UNSORTED_SORT_ORDER
     zorder: ZOrder | None = None
 
-    def ordered_target(self, target: WriteTarget) -> WriteTarget:
-        """Record the order in the files of the target."""
-        return replace(target, sort_order=self.sort).with_options(is_sorted=True, fanout=False)
-
     def spread(self, group: FileGroup, target: WriteTarget) -> TotalOrder:
         """Return how the rows of a group are spread."""
         files = self.options.output_files(int(group.bytes * self.options.compression_factor))

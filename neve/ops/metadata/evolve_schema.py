@@ -232,21 +232,17 @@ class SchemaChange(UpdateSchema):
             raise UserError(f"Cannot add the column {min(lost)!r}: the change drops the struct it is added to.")
         if not all(f.name for f in fields_by_id(schema).values()):
             raise UserError("Cannot give a column an empty name.")
-        schema_id = max(s.schema_id for s in self.context.metadata.schemas) + 1
-        return Schema(*fields, schema_id=schema_id, identifier_field_ids=sorted(self._identifier_ids(schema)))
-
-    def _identifier_ids(self, schema: Schema) -> set[int]:
-        """Return the identifier fields after the change; columns are identified by id, whatever their new names."""
+        identifier_ids = set(self._schema.identifier_field_ids)  # by id, whatever the new names of the columns
         if self._identifiers is not None:
-            return {self._resolve_identifier(schema, name) for name in self._identifiers}
-        identifier_ids = set(self._schema.identifier_field_ids)
-        if lost := identifier_ids - fields_by_id(schema).keys():
-            name = self._schema.find_column_name(min(lost))
+            identifier_ids = {self._resolve_identifier(schema, name) for name in self._identifiers}
+        if dropped := identifier_ids - fields_by_id(schema).keys():
+            name = self._schema.find_column_name(min(dropped))
             raise UserError(
                 f"Cannot drop the column {name!r}: it is an identifier field. Choose others with set_identifier_fields "
                 "in the same change."
             )
-        return identifier_ids
+        schema_id = max(s.schema_id for s in self.context.metadata.schemas) + 1
+        return Schema(*fields, schema_id=schema_id, identifier_field_ids=sorted(identifier_ids))
 
     def _resolve_identifier(self, schema: Schema, name: str) -> int:
         for candidate in (self._schema, schema):
