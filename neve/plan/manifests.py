@@ -13,7 +13,6 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numpy.typing import NDArray
 from pyiceberg.transforms import VoidTransform
 
 from neve.display.format import plural
@@ -136,28 +135,22 @@ def _have_overlapping_ranges(live: EntryTable, sort_by: Sequence[str] | None) ->
     """Return whether the value ranges of manifests overlap; two neighbours may share one partition."""
     for spec_id, files in live.by_spec():
         columns = _sort_columns(files.specs, spec_id, _sort_fields_of_spec(files.specs, spec_id, sort_by))
-        ranks = _value_ranks(files, columns)
+        order = _sort_indices(files, columns)
+        changes = np.zeros(len(files), bool)  # the values differ from those of the previous file
+        for column in (files[c].take(order) for c in columns):
+            plain = column.cast(pa.binary()) if pa.types.is_fixed_size_binary(column.type) else column
+            encoded = plain.combine_chunks().dictionary_encode(null_encoding="encode")
+            changes[1:] |= np.diff(encoded.indices.to_numpy(zero_copy_only=False)) != 0
+        ranks = np.empty(len(files), np.int64)  # of each file among the distinct sorted values
+        ranks[order.to_numpy()] = np.cumsum(changes)
         ordinals, of_file = np.unique(files.numpy("manifest"), return_inverse=True)
         first, last = np.full(len(ordinals), len(files)), np.full(len(ordinals), -1)
         np.minimum.at(first, of_file, ranks)
         np.maximum.at(last, of_file, ranks)
-        order = np.lexsort((last, first))
-        if (last[order][:-1] > first[order][1:]).any():
+        by_start = np.lexsort((last, first))
+        if (last[by_start][:-1] > first[by_start][1:]).any():
             return True
     return False
-
-
-def _value_ranks(files: EntryTable, columns: Sequence[str]) -> NDArray[np.int64]:
-    """Return the rank of each file among the distinct sorted values of some columns."""
-    order = _sort_indices(files, columns)
-    changes = np.zeros(len(files), bool)  # the values differ from those of the previous file
-    for column in (files[c].take(order) for c in columns):
-        plain = column.cast(pa.binary()) if pa.types.is_fixed_size_binary(column.type) else column
-        codes = plain.combine_chunks().dictionary_encode(null_encoding="encode").indices.to_numpy(zero_copy_only=False)
-        changes[1:] |= np.diff(codes) != 0
-    ranks = np.empty(len(files), np.int64)
-    ranks[order.to_numpy()] = np.cumsum(changes)
-    return ranks
 
 
 def cluster_by_partition(

@@ -252,7 +252,19 @@ class PartitionFilter:
 
     def may_match_each(self, manifests: Sequence[Manifest]) -> Mask:
         """Return which manifests may list a file of a matching partition; one without summaries may."""
-        may_match = self._may_match_by_statistics(manifests)
+        may_match = np.ones(len(manifests), bool)
+        # First by statistics over all files of a manifest. Those of a delete manifest describe the deletes, not the
+        # rows that they apply to, and are ignored.
+        sources: dict[int, tuple[Any, list[int], list[int]]] = {}
+        for at, manifest in enumerate(manifests if self.predicate is not AlwaysTrue() else ()):
+            if manifest.statistics is not None and not manifest.is_deletes:
+                source, row = manifest.statistics
+                _, rows, indexes = sources.setdefault(id(source), (source, [], []))
+                rows.append(row)
+                indexes.append(at)
+        for source, rows, indexes in sources.values():
+            result = _call_or_none(metrics_filter.may_match, source.read().take(rows), self.predicate)
+            may_match[indexes] = True if result is None else result
         spec_ids = np.array([m.spec_id for m in manifests], np.int64)
         for spec_id in np.unique(spec_ids[spec_ids != MIXED_SPECS]):
             self.specs.refuse_unknown_specs([int(spec_id)], next(m.path for m in manifests if m.spec_id == spec_id))
@@ -265,26 +277,6 @@ class PartitionFilter:
                 by_summary = _SummaryRanges(summaries, self.specs, int(spec_id))
                 result = _call_or_none(ranges.may_match, by_summary, predicate)
                 may_match[summarised] &= True if result is None else result
-        return may_match
-
-    def _may_match_by_statistics(self, manifests: Sequence[Manifest]) -> Mask:
-        """Return which manifests may list a file with a matching row, by statistics over all files of a manifest.
-
-        The statistics of a delete manifest describe the deletes, not the rows that they apply to, and are ignored.
-        """
-        may_match = np.ones(len(manifests), bool)
-        if self.predicate is AlwaysTrue():
-            return may_match
-        sources: dict[int, tuple[Any, list[int], list[int]]] = {}
-        for at, manifest in enumerate(manifests):
-            if manifest.statistics is not None and not manifest.is_deletes:
-                source, row = manifest.statistics
-                _, rows, indexes = sources.setdefault(id(source), (source, [], []))
-                rows.append(row)
-                indexes.append(at)
-        for source, rows, indexes in sources.values():
-            result = _call_or_none(metrics_filter.may_match, source.read().take(rows), self.predicate)
-            may_match[indexes] = True if result is None else result
         return may_match
 
     def _evaluator_for(self, spec_id: int) -> PartitionFilterEvaluator:

@@ -22,7 +22,6 @@ from pyiceberg.expressions import (
     NotEqualTo,
     NotIn,
     SetPredicate,
-    UnboundPredicate,
 )
 from pyiceberg.expressions.visitors import bind
 from pyiceberg.partitioning import PartitionField
@@ -77,8 +76,15 @@ def _project_field(
     is_date = isinstance(transform, DayTransform) and isinstance(specs.source_type(field), DateType)
     if isinstance(transform, TimeTransform) and not is_date:
         # Old writers rounded times before 1970 towards 1970, one unit too high: include or exclude the next units.
-        kinds = (GreaterThan, NotEqualTo, NotIn) if is_strict else (LessThanOrEqual, EqualTo, In)
-        return _with_next_units(projected, *kinds)
+        kinds: tuple[Any, ...] = (GreaterThan, NotEqualTo, NotIn) if is_strict else (LessThanOrEqual, EqualTo, In)
+        comparison, single, several = kinds
+        if isinstance(projected, comparison) and projected.literal.value < 0:
+            return comparison(projected.term, projected.literal.value + 1)
+        if isinstance(projected, single | several):
+            literals = projected.literals if isinstance(projected, SetPredicate) else {projected.literal}
+            values = {v.value for v in literals}
+            return several(projected.term, values | {v + 1 for v in values if v < 0})
+        return projected
     if is_strict:
         no_overflows = (
             any_of((make_expression(LessThanOrEqual, column, low), make_expression(GreaterThan, column, high)))
@@ -102,14 +108,3 @@ def _overflow_ranges(predicate: BoundPredicate, field: PartitionField) -> Iterat
     if isinstance(transform, TruncateTransform) and isinstance(kind, IntegerType | LongType):
         for largest in (_MAX_INT, _MAX_LONG) if isinstance(kind, LongType) else (_MAX_INT,):
             yield largest - transform.width, largest
-
-
-def _with_next_units(predicate: UnboundPredicate, comparison: Any, single: Any, several: Any) -> UnboundPredicate:
-    """Let a predicate on time units treat the unit after each negative one like that unit."""
-    if isinstance(predicate, comparison) and predicate.literal.value < 0:
-        return comparison(predicate.term, predicate.literal.value + 1)
-    if isinstance(predicate, single | several):
-        literals = predicate.literals if isinstance(predicate, SetPredicate) else {predicate.literal}
-        values = {v.value for v in literals}
-        return several(predicate.term, values | {v + 1 for v in values if v < 0})
-    return predicate

@@ -144,7 +144,11 @@ class _Candidates:
         codes[rows[worth.rows()]] = Reason.OVER_MAX_FILES
         codes[rows[chosen.rows()]] = self.reason_codes[rows[chosen.rows()]]
         scans, index, groups = _GroupScans.of(self, chosen, rows), chosen.index_in_partition, []
-        for group_id, at in enumerate(_job_order(chosen, sizes, o.job_order).tolist()):
+        kind, _, direction = o.job_order.partition("-")
+        keys = {"bytes": chosen.sums(sizes), "files": chosen.file_counts}
+        key = keys.get(kind, np.zeros(len(chosen), np.int64))  # equal groups keep their order
+        order = np.argsort(key if direction == "asc" else -key, kind="stable")
+        for group_id, at in enumerate(order.tolist()):
             scan = scans[at]
             partition, size = scan.files.partition_key(0), scan.stats.bytes
             keeps_spec = self.planner.spec_mode is SpecMode.KEEP
@@ -222,13 +226,3 @@ def _delete_counts_and_shares(
     weights = np.where(names_one_file, deletes.numpy("record_count"), 0)[delete]
     deleted, rows = np.bincount(file, weights=weights, minlength=len(files)), files.numpy("record_count")
     return count, np.divide(deleted, rows, out=np.zeros(len(files)), where=rows > 0)
-
-
-def _job_order(groups: GroupSlices, sizes: NDArray[np.int64], order: str) -> NDArray[np.int64]:
-    """Return the order in which groups run; equal groups keep their order."""
-    keys = {"bytes": groups.sums(sizes), "files": groups.file_counts}
-    kind, _, direction = order.partition("-")
-    if kind not in keys:
-        return np.arange(len(groups))
-    key = keys[kind]
-    return np.argsort(key if direction == "asc" else -key, kind="stable")

@@ -60,10 +60,6 @@ def _read_flag(value: Any) -> bool:
     return str(value).lower() == "true"
 
 
-def _read_job_order(value: Any) -> JobOrder:
-    return {order: order for order in JOB_ORDERS}[value.lower()]
-
-
 def _positive(name: str, field: str, meaning: str) -> Option:
     return Option(name, field, _whole_number_reader(1), "a whole number above 0", meaning)
 
@@ -100,7 +96,7 @@ _ALL_OPTIONS = (
     Option(
         "rewrite-job-order",
         "job_order",
-        _read_job_order,
+        lambda value: {order: order for order in JOB_ORDERS}[value.lower()],
         f"one of {', '.join(JOB_ORDERS)}",
         "order in which groups run",
     ),
@@ -177,7 +173,16 @@ class RewriteOptions:
         values.setdefault("min_file_size", target * 3 // 4)
         values.setdefault("max_file_size", max(target * 9 // 5, target + 1))
         parsed = cls(**values)
-        parsed._refuse_contradictions()
+        if parsed.min_file_size >= parsed.target_file_size:
+            raise UserError(
+                f"min-file-size-bytes ({parsed.min_file_size}) must be less than target-file-size-bytes "
+                f"({parsed.target_file_size}): otherwise new files would be candidates again."
+            )
+        if parsed.max_file_size <= parsed.target_file_size:
+            raise UserError(
+                f"max-file-size-bytes ({parsed.max_file_size}) must be more than target-file-size-bytes "
+                f"({parsed.target_file_size}): otherwise new files would be candidates again."
+            )
         return parsed
 
     @property
@@ -207,15 +212,3 @@ class RewriteOptions:
         """Return the options by their Iceberg names."""
         names = {option.field: option.name for option in _ALL_OPTIONS}
         return {names[f.name]: getattr(self, f.name) for f in fields(self)}
-
-    def _refuse_contradictions(self) -> None:
-        if self.min_file_size >= self.target_file_size:
-            raise UserError(
-                f"min-file-size-bytes ({self.min_file_size}) must be less than target-file-size-bytes "
-                f"({self.target_file_size}): otherwise new files would be candidates again."
-            )
-        if self.max_file_size <= self.target_file_size:
-            raise UserError(
-                f"max-file-size-bytes ({self.max_file_size}) must be more than target-file-size-bytes "
-                f"({self.target_file_size}): otherwise new files would be candidates again."
-            )

@@ -25,8 +25,25 @@ class TimeTravel:
 
 def find_time_travels(text: str, tokens: Sequence[SqlToken]) -> tuple[TimeTravel, ...]:
     """Find every time travel clause in a text."""
-    candidates = (_time_travel_at(text, tokens, at) for at in range(len(tokens)))
-    return tuple(travel for travel in candidates if travel is not None)
+    travels = []
+    for at in range(len(tokens) - 3):
+        word, value = tokens[at], tokens[at + 3]
+        if not (word.matches(*_VERSIONS, *_TIMES) and tokens[at + 1].matches("AS") and tokens[at + 2].matches("OF")):
+            continue
+        start = tokens[at - 1].start if at and tokens[at - 1].matches("FOR") else word.start
+        if word.matches(*_VERSIONS):
+            is_number = value.kind is TokenKind.NUMBER and value.text.isdecimal()
+            if is_number or value.kind is TokenKind.STRING:
+                version = int(value.text) if is_number else value.value
+                travels.append(TimeTravel(start, value.end, version=version))
+            continue
+        end = _end_of_operand(tokens, at + 3)
+        while end is not None and end < len(tokens) and tokens[end].matches(*_OPERATORS):
+            end = _end_of_operand(tokens, end + 1)
+        if end is not None:
+            stop = tokens[end - 1].end
+            travels.append(TimeTravel(start, stop, timestamp=text[value.start : stop]))
+    return tuple(travels)
 
 
 def end_of_parentheses(tokens: Sequence[SqlToken], at: int) -> int | None:
@@ -37,26 +54,6 @@ def end_of_parentheses(tokens: Sequence[SqlToken], at: int) -> int | None:
         if depth == 0:
             return i + 1
     return None
-
-
-def _time_travel_at(text: str, tokens: Sequence[SqlToken], at: int) -> TimeTravel | None:
-    if at + 3 >= len(tokens) or not tokens[at].matches(*_VERSIONS, *_TIMES):
-        return None
-    if not (tokens[at + 1].matches("AS") and tokens[at + 2].matches("OF")):
-        return None
-    start = tokens[at - 1].start if at and tokens[at - 1].matches("FOR") else tokens[at].start
-    if tokens[at].matches(*_VERSIONS):
-        version = tokens[at + 3]
-        if version.kind is TokenKind.NUMBER and version.text.isdecimal():
-            return TimeTravel(start, version.end, version=int(version.text))
-        return TimeTravel(start, version.end, version=version.value) if version.kind is TokenKind.STRING else None
-    end = _end_of_operand(tokens, at + 3)
-    while end is not None and end < len(tokens) and tokens[end].matches(*_OPERATORS):
-        end = _end_of_operand(tokens, end + 1)
-    if end is None:
-        return None
-    stop = tokens[end - 1].end
-    return TimeTravel(start, stop, timestamp=text[tokens[at + 3].start : stop])
 
 
 def _end_of_operand(tokens: Sequence[SqlToken], at: int) -> int | None:

@@ -29,9 +29,29 @@ def schemas_in_order(metadata: TableMetadata) -> list[Schema]:
 def columns_of(metadata: TableMetadata) -> tuple[ColumnFacts, ...]:
     """Return the columns of the current schema in its order, then the dropped ones."""
     schemas, current = schemas_in_order(metadata), metadata.schema()
-    live = list(fields_by_id(current))
-    dropped = {i for schema in schemas for i in fields_by_id(schema) if i not in fields_by_id(current)}
-    return tuple(_column_facts(field_id, schemas, current) for field_id in (*live, *sorted(dropped)))
+    live, columns = fields_by_id(current), []
+    dropped = {i for schema in schemas for i in fields_by_id(schema) if i not in live}
+    for field_id in (*live, *sorted(dropped)):
+        schema = current if field_id in live else next(s for s in reversed(schemas) if field_id in fields_by_id(s))
+        field = schema.find_field(field_id)
+        default = "" if field.initial_default is None else str(field.initial_default)
+        history = (  # a column of the first schema has no event for being added
+            f"{change} in schema {after.schema_id}"
+            for before, after in pairwise(schemas)
+            for change in _field_changes(field_id, before, after, is_named=False)
+        )
+        column = ColumnFacts(
+            field_id,
+            _column_name(schema, field_id),
+            shorten_middle(str(field.field_type), _MAX_LENGTH),
+            field.required,
+            field_id in live,
+            shorten_middle(default, _MAX_LENGTH),
+            shorten_middle(field.doc or "", _MAX_LENGTH),
+            tuple(history),
+        )
+        columns.append(column)
+    return tuple(columns)
 
 
 def schema_changes(schemas: Sequence[Schema]) -> Iterator[tuple[bool, str]]:
@@ -50,28 +70,6 @@ def schema_changes(schemas: Sequence[Schema]) -> Iterator[tuple[bool, str]]:
             has_same_identifiers = before.identifier_field_ids == after.identifier_field_ids
             changes = ["nothing" if has_same_identifiers else "other identifier fields"]
         yield True, ", ".join(changes)
-
-
-def _column_facts(field_id: int, schemas: Sequence[Schema], current: Schema) -> ColumnFacts:
-    is_live = field_id in fields_by_id(current)
-    schema = current if is_live else next(s for s in reversed(schemas) if field_id in fields_by_id(s))
-    field = schema.find_field(field_id)
-    default = "" if field.initial_default is None else str(field.initial_default)
-    history = (  # a column of the first schema has no event for being added
-        f"{change} in schema {after.schema_id}"
-        for before, after in pairwise(schemas)
-        for change in _field_changes(field_id, before, after, is_named=False)
-    )
-    return ColumnFacts(
-        field_id,
-        _column_name(schema, field_id),
-        shorten_middle(str(field.field_type), _MAX_LENGTH),
-        field.required,
-        is_live,
-        shorten_middle(default, _MAX_LENGTH),
-        shorten_middle(field.doc or "", _MAX_LENGTH),
-        tuple(history),
-    )
 
 
 def _field_changes(field_id: int, before: Schema, after: Schema, *, is_named: bool = True) -> Iterator[str]:

@@ -38,11 +38,6 @@ class Bar:
     parts: tuple[tuple[str, int], ...]
     title: str
 
-    @property
-    def total(self) -> int:
-        """The sum of its parts."""
-        return sum(value for _, value in self.parts)
-
 
 def number_cell(value: int) -> NumberCell:
     """Return a cell with thousands separators."""
@@ -119,7 +114,8 @@ def bar(parts: Iterable[tuple[str, float]], most: float) -> Markup:
 
 def column_chart(bars: Sequence[Bar], label: str, height: int = 150, marks: Sequence[tuple[float, str]] = ()) -> Markup:
     """Render a chart of columns; marks are labelled vertical lines at a share of its width."""
-    most, slot, floor = max((b.total for b in bars), default=0), 100 / max(len(bars), 1), height + 18
+    most = max((sum(value for _, value in each.parts) for each in bars), default=0)
+    slot, floor = 100 / max(len(bars), 1), height + 18
     shapes: list[Markup] = [tag("line", x1="0", x2="100%", y1=floor, y2=floor, class_="axis")]
     label_step = -(-len(bars) // 12)
     for index, each in enumerate(bars):

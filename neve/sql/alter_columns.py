@@ -292,22 +292,16 @@ def _parse_field(name: str, definition: str) -> ice.NestedField:
 def _default_value(text: str, kind: ice.IcebergType, zone: tzinfo) -> Any:
     """Return the value of a constant in a column of some type."""
     node: Any = parse_sql(text)[0]
-    if isinstance(node, exp.Cast) and isinstance(node.this, exp.Literal) and node.this.is_string:
-        micros = _timestamp_micros(node, kind, zone)
-        return node.this.name if micros is None else micros
     constant = parse_constant(node, zone)
+    if isinstance(node, exp.Cast) and isinstance(node.this, exp.Literal) and node.this.is_string:
+        if constant is None or not isinstance(kind, ice.TimestampType | ice.TimestamptzType):
+            return node.this.name
+        # A time or a day in a timestamp column becomes microseconds, as Spark casts it.
+        if isinstance(kind, ice.TimestampType) and constant.kind is ConstantKind.INSTANT:
+            return utc_to_local_micros(constant.value, zone)
+        target = "timestamp_ntz" if isinstance(kind, ice.TimestampType) else "timestamp"
+        cast = parse_constant(exp.cast(node, target, dialect="spark"), zone)
+        return node.this.name if cast is None else int(cast.value)
     if constant is None:
         raise UserError(f"Cannot take {text} as a default value: give a constant.")
     return constant.value
-
-
-def _timestamp_micros(node: exp.Cast, kind: ice.IcebergType, zone: tzinfo) -> int | None:
-    """Convert a time or a day to microseconds in a timestamp column, as Spark casts it; None for other types."""
-    constant = parse_constant(node, zone) if isinstance(kind, ice.TimestampType | ice.TimestamptzType) else None
-    if constant is None:
-        return None
-    if isinstance(kind, ice.TimestampType) and constant.kind is ConstantKind.INSTANT:
-        return utc_to_local_micros(constant.value, zone)
-    target = "timestamp_ntz" if isinstance(kind, ice.TimestampType) else "timestamp"
-    cast = parse_constant(exp.cast(node, target, dialect="spark"), zone)
-    return None if cast is None else int(cast.value)

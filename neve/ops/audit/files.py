@@ -210,7 +210,10 @@ def _statistics_findings(
                 pa.array([r.nulls for _, r in numbered], pa.int64()),
             )
             yield from _bound_findings(files, column, field_id)
-            yield from _null_count_findings(files, column, field_id)
+            stated = values_of_field(files["null_value_counts"], field_id).take(pa.array(column.rows))
+            wrong = pc.not_equal(stated, column.nulls).fill_null(False).to_numpy(zero_copy_only=False)
+            message = f"Column {field_id} does not have as many nulls as the manifest says."
+            yield from findings_for_rows("null-count", files, _expand_mask(files, column, wrong), message)
             yield from _partition_findings(files, column, field_id)
 
 
@@ -225,13 +228,6 @@ def _bound_findings(files: EntryTable, column: AuditedColumn, field_id: int) -> 
     wrong = _bound_is_above(lower, column.low) | _bound_is_below(upper, column.high)
     message = f"Column {field_id} has values outside the bounds in the manifest."
     yield from findings_for_rows("column-bounds", files, _expand_mask(files, column, wrong), message)
-
-
-def _null_count_findings(files: EntryTable, column: AuditedColumn, field_id: int) -> Iterator[Finding]:
-    stated = values_of_field(files["null_value_counts"], field_id).take(pa.array(column.rows))
-    wrong = pc.not_equal(stated, column.nulls).fill_null(False).to_numpy(zero_copy_only=False)
-    message = f"Column {field_id} does not have as many nulls as the manifest says."
-    yield from findings_for_rows("null-count", files, _expand_mask(files, column, wrong), message)
 
 
 def _partition_findings(files: EntryTable, column: AuditedColumn, field_id: int) -> Iterator[Finding]:
