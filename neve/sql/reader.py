@@ -82,11 +82,7 @@ class Reader:
 
     def name_word(self, what: str) -> SqlToken:
         """Read the token of a name that must come next."""
-        word = self.word
-        if word is None or not word.is_name:
-            raise self.syntax_error(f"expected {what}")
-        self.position += 1
-        return word
+        return self._take_token(what, lambda word: word.is_name)
 
     def dotted_name(self, what: str) -> tuple[str, ...]:
         """Read a name of one or more parts."""
@@ -120,19 +116,12 @@ class Reader:
 
     def string(self, what: str) -> str:
         """Read a string that must come next."""
-        word = self.word
-        if word is None or word.kind is not TokenKind.STRING:
-            raise self.syntax_error(f"expected {what} in quotes")
-        self.position += 1
-        return word.value
+        return self._take_token(f"{what} in quotes", lambda word: word.kind is TokenKind.STRING).value
 
     def number(self, what: str) -> int:
         """Read a whole number that must come next."""
-        word = self.word
-        if word is None or word.kind is not TokenKind.NUMBER or not word.text.isdecimal():
-            raise self.syntax_error(f"expected {what}")
-        self.position += 1
-        return int(word.text)
+        token = self._take_token(what, lambda word: word.kind is TokenKind.NUMBER and word.text.isdecimal())
+        return int(token.text)
 
     def text_until(self, *stops: str, what: str) -> str:
         """Read the text up to one of these keywords, outside of brackets and CASE … END; it must not be empty."""
@@ -200,6 +189,13 @@ class Reader:
             return syntax_error("SQL", self.text, word.start, word.end, problem)
         end = self.words[-1].end if self.words else 0
         return syntax_error("SQL", self.text, end, end + 1, problem)
+
+    def _take_token(self, what: str, is_expected: Callable[[SqlToken], bool]) -> SqlToken:
+        word = self.word
+        if word is None or not is_expected(word):
+            raise self.syntax_error(f"expected {what}")
+        self.position += 1
+        return word
 
     def _is_keyword(self, *words: str) -> bool:
         """Return whether the next token is one of these; after a dot, any word is the name of a column."""
