@@ -110,7 +110,7 @@ class Verb(ABC, Generic[PlanT, ResultT]):
 
     @abstractmethod
     def _write(self, context: TableContext, plan: Any, execution: Execution) -> Any:
-        """Write the files of a plan; returns a `PendingCommit`, or a value derived from it."""
+        """Do the work of a plan; returns a `PendingCommit`, or the result of a verb that makes no snapshot."""
 
     @abstractmethod
     def _result(self, context: TableContext, plan: Any, written: Any, execution: Execution) -> ResultT:
