@@ -100,6 +100,7 @@ class LeafColumn:
     name: str
     kind: ice.PrimitiveType
     path: tuple[str, ...]  # names from the table column down to it
+    parquet_path: str  # the same with the groups that Parquet puts between a list or map and its values
     is_repeated: bool  # inside a list or a map
     mode: MetricsMode = _NO_METRICS
 
@@ -130,10 +131,10 @@ class RowObservations:
         """Add the rows of one row group."""
         for leaf in leaves:
             if leaf.is_floating and leaf.mode.counts:
-                nan_count = pc.sum(pc.is_nan(_leaf_values(rows, leaf.path))).as_py() or 0
+                nan_count = pc.sum(pc.is_nan(leaf_values(rows, leaf.path))).as_py() or 0
                 self.nan_counts[leaf.field_id] = self.nan_counts.get(leaf.field_id, 0) + nan_count
             elif isinstance(leaf.kind, _VARIABLE_LENGTH) and leaf.has_bounds:
-                values = _leaf_values(rows, leaf.path)
+                values = leaf_values(rows, leaf.path)
                 if (pc.max(pc.binary_length(values)).as_py() or 0) > _FOOTER_LIMIT:
                     ends = pc.min_max(values.cast(pa.binary())).as_py()
                     self.long_bounds[row_group, leaf.field_id] = ends["min"], ends["max"]
@@ -159,20 +160,20 @@ def leaf_columns(schema: Schema, properties: TableProperties, order: SortOrder) 
 
 
 def _leaves_of_field(
-    field: ice.NestedField, name: str, parents: tuple[str, ...], is_repeated: bool
+    field: ice.NestedField, name: str, parents: tuple[str, ...], is_repeated: bool, group: str = ""
 ) -> Iterator[LeafColumn]:
-    path = (*parents, field.name)
+    path, stored = (*parents, field.name), f"{group}{field.name}"
     match field.field_type:
         case ice.StructType() as struct:
             for child in stored_fields(struct):
-                yield from _leaves_of_field(child, f"{name}.{child.name}", path, is_repeated)
+                yield from _leaves_of_field(child, f"{name}.{child.name}", path, is_repeated, f"{stored}.")
         case ice.ListType() as items:
-            yield from _leaves_of_field(items.element_field, f"{name}.element", path, True)
+            yield from _leaves_of_field(items.element_field, f"{name}.element", path, True, f"{stored}.list.")
         case ice.MapType() as pairs:
-            yield from _leaves_of_field(pairs.key_field, f"{name}.key", path, True)
-            yield from _leaves_of_field(pairs.value_field, f"{name}.value", path, True)
+            for part in (pairs.key_field, pairs.value_field):
+                yield from _leaves_of_field(part, f"{name}.{part.name}", path, True, f"{stored}.key_value.")
         case ice.PrimitiveType() as kind:
-            yield LeafColumn(field.field_id, name, kind, path, is_repeated)
+            yield LeafColumn(field.field_id, name, kind, path, stored, is_repeated)
 
 
 def file_metrics(footer: Any, leaves: Sequence[LeafColumn], observed: RowObservations) -> Metrics:
@@ -227,7 +228,7 @@ def _min_max(leaf: LeafColumn, chunks: Sequence[Any], long_bounds: Mapping[tuple
     return (min(low for low, _ in bounds), max(high for _, high in bounds)) if bounds else None
 
 
-def _leaf_values(rows: pa.Table, path: Sequence[str]) -> Any:
+def leaf_values(rows: pa.Table, path: Sequence[str]) -> Any:
     """Return the values of a nested column, without values inside null lists, maps and structs."""
     values = rows.column(path[0])
     for step in path[1:]:

@@ -17,6 +17,7 @@ from pyiceberg.io import FileIO
 
 from neve.io.files import translate_storage_errors
 from neve.io.storage_paths import local_file_path, output_file
+from neve.run.write.encodings import dictionary_columns
 from neve.run.write.metrics import RowObservations, file_metrics
 from neve.run.write.target import WriteTarget, parquet_options
 
@@ -39,13 +40,15 @@ class WrittenFile:
 class _OpenFile:
     """A Parquet file being written."""
 
-    def __init__(self, io: FileIO, path: str, target: WriteTarget) -> None:
+    def __init__(self, io: FileIO, path: str, target: WriteTarget, first_rows: pa.Table) -> None:
         self.path, self._leaves = path, target.leaves
         self._observed, self._row_groups = RowObservations(), 0
         with translate_storage_errors(path, "create"):
             self._stream: Any = output_file(io, local_file_path(io, path) or path).create(overwrite=True)
         try:
-            options = parquet_options(target.table_properties)
+            properties = target.table_properties
+            with_dictionary = dictionary_columns(first_rows, target.leaves, properties.parquet_dict_size)
+            options = parquet_options(properties) | {"use_dictionary": with_dictionary}
             with translate_storage_errors(path, "write"):  # the constructor writes the first bytes
                 self._writer = pq.ParquetWriter(self._stream, target.arrow_schema, **options)
             self._writer.add_key_value_metadata({"iceberg.schema": target.schema.model_dump_json()})
@@ -126,7 +129,7 @@ class RollingWriter:
         if not self._row_bytes:
             return
         rows = pa.Table.from_batches([*self._joined, *self._pieces]).combine_chunks()
-        self._file = self._file or _OpenFile(self._io, self._next_path(), self._target)
+        self._file = self._file or _OpenFile(self._io, self._next_path(), self._target, rows)
         before = self._file.size
         self._file.write_row_group(rows)
         self._arrow_bytes += self._row_bytes
