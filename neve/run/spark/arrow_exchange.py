@@ -6,11 +6,6 @@ garbage, which walks through all objects of all imported modules. It also resets
 in a zip archive reads the archive's directory again, and PySpark itself is such an archive.
 
 `to_ipc` and `from_ipc` put Arrow tables into one cell, for types that Spark does not have.
-
-`arrow_batch_options` chooses how Spark cuts rows into Arrow batches. From 4.1 on Spark measures a batch after every
-row, which takes longer than adding the row: an append of 16 columns costs a third less without. So rows of numbers and
-dates, and of text if the table's rows are known to be short, are only counted. Such batches stay below Spark's own
-size limit as long as a row has less than 16 KiB.
 """
 
 from __future__ import annotations
@@ -23,10 +18,7 @@ from zipimport import zipimporter
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
-from pyspark.sql import types as sp
 from pyspark.sql.types import StructType
-
-from neve.run.spark.session import session_option
 
 
 def skip_worker_cleanup() -> None:
@@ -75,29 +67,3 @@ def to_ipc(rows: pa.Table) -> bytes:
 def from_ipc(data: bytes) -> pa.Table:
     """Decode a table from an Arrow stream."""
     return pa.ipc.open_stream(data).read_all()
-
-
-_COUNT_ONLY_OPTIONS = {
-    "spark.sql.execution.arrow.maxRecordsPerBatch": "4096",
-    "spark.sql.execution.arrow.maxBytesPerBatch": f"{(1 << 31) - 1}b",  # the maximum: Spark does not measure batches
-}
-_SMALL_ROW_BYTES = 4 << 10  # bytes of a row in files, where it is compressed
-_LARGE_TYPES: tuple[type[sp.DataType], ...] = (sp.BinaryType, sp.ArrayType, sp.MapType, sp.VariantType)
-
-
-def arrow_batch_options(rows: DataFrame, row_bytes: int = 0) -> dict[str, str]:
-    """Return session options for the exchange; none if rows may be large or the session has its own.
-
-    `row_bytes` is the average size of the table's rows in its files, 0 if it is not known.
-    """
-    is_set = any(session_option(rows.sparkSession, name) is not None for name in _COUNT_ONLY_OPTIONS)
-    large_types = _LARGE_TYPES if row_bytes else (*_LARGE_TYPES, sp.StringType)
-    if is_set or row_bytes > _SMALL_ROW_BYTES or _contains_type(rows.schema, large_types):
-        return {}
-    return dict(_COUNT_ONLY_OPTIONS)
-
-
-def _contains_type(kind: sp.DataType, types: tuple[type[sp.DataType], ...]) -> bool:
-    if isinstance(kind, sp.StructType):
-        return any(_contains_type(f.dataType, types) for f in kind)
-    return isinstance(kind, types)

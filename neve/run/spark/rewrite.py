@@ -31,7 +31,8 @@ from neve.run.change_tally import CLAUSE_COLUMN, POSITION_COLUMN, Effects
 from neve.run.read.tasks import build_task_table, split_large_files
 from neve.run.read.types import first_column_rounded_by_spark
 from neve.run.row_checksum import Checksum
-from neve.run.spark.arrow_exchange import arrow_batch_options, map_in_arrow, to_ipc
+from neve.run.spark.arrow_exchange import to_ipc
+from neve.run.spark.arrow_job import run_in_arrow
 from neve.run.spark.distribution import (
     TotalOrder,
     distribute_and_sort,
@@ -41,7 +42,6 @@ from neve.run.spark.distribution import (
     sort_globally,
 )
 from neve.run.spark.read import read_dataframe
-from neve.run.spark.session import temporary_options
 from neve.run.spark.store_assignment import assign_dataframe
 from neve.run.spark.writing_job import TaskOutput, WritingTask, run_writing_job, written_entries
 from neve.run.table_facts import TableFacts
@@ -186,8 +186,8 @@ class RewriteJob:
             row = {"rows": checksum.rows, "total": str(checksum.total)}
             yield pa.RecordBatch.from_pylist([row], schema=pa.schema(_CHECKSUM_FIELDS))
 
-        with temporary_options(self.spark, arrow_batch_options(rows, target.average_row_bytes)):
-            return _sum_checksums(map_in_arrow(rows, run, "rows bigint, total string").toArrow())
+        found = run_in_arrow(rows, run, "rows bigint, total string", stored_row_bytes=target.average_row_bytes)
+        return sum((Checksum(row.rows, int(row.total)) for row in found), Checksum())
 
     # -- rows --------------------------------------------------------------------------------------------------------
 

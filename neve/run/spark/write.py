@@ -13,9 +13,9 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 
 from neve.run.change_tally import CHANGE_COLUMNS, CLAUSE_COLUMN, SOURCE_COLUMN, Effects, Tally, TallyBuilder
-from neve.run.spark.arrow_exchange import arrow_batch_options, from_ipc, map_in_arrow, to_ipc
+from neve.run.spark.arrow_exchange import from_ipc, to_ipc
+from neve.run.spark.arrow_job import run_in_arrow
 from neve.run.spark.distribution import distribute_and_sort, is_clustered, shuffle_options
-from neve.run.spark.session import temporary_options
 from neve.run.spark.store_assignment import assign_dataframe
 from neve.run.spark.writing_job import WritingTask, run_writing_job, written_entries
 from neve.run.write.data_files import write_batches
@@ -57,9 +57,7 @@ def count_changes(df: DataFrame, effects: Effects) -> Tally:
             tally.add(batch)
         yield pa.RecordBatch.from_pydict({"tally": pa.array([to_ipc(tally.table())], pa.binary())})
 
-    changes = df.select(*_change_columns(df))
-    with temporary_options(df.sparkSession, arrow_batch_options(changes)):
-        collected = map_in_arrow(changes, run, _TALLY_DDL).collect()
+    collected = run_in_arrow(df.select(*_change_columns(df)), run, _TALLY_DDL)
     return Tally.from_tables([from_ipc(row.tally) for row in collected], len(effects))
 
 

@@ -21,7 +21,8 @@ from pyspark.storagelevel import StorageLevel
 
 from neve.errors import CorruptFile, MissingFile, TableError, UserError, WriteFailed
 from neve.io.files import delete_files
-from neve.run.spark.arrow_exchange import arrow_batch_options, from_ipc, map_in_arrow, to_ipc
+from neve.run.spark.arrow_exchange import from_ipc, to_ipc
+from neve.run.spark.arrow_job import run_in_arrow
 from neve.run.spark.session import is_classic, temporary_options
 from neve.run.write.data_files import data_file_entries
 from neve.run.write.partitioning import FileNames
@@ -55,10 +56,20 @@ def run_writing_job(
     """
     spark = rows.sparkSession
     finished = _FinishedFiles(spark)
-    job = map_in_arrow(rows, _as_spark_task(task, target, str(uuid4()), finished.add_paths), _OUTPUT_DDL)
+    spark_task = _as_spark_task(task, target, str(uuid4()), finished.add_paths)
+
+    def remove_finished() -> None:
+        delete_files(target.open_io(), finished.paths())
+
     try:
-        with temporary_options(spark, {**options, **arrow_batch_options(rows, target.average_row_bytes)}):
-            collected = job.collect()
+        collected = run_in_arrow(
+            rows,
+            spark_task,
+            _OUTPUT_DDL,
+            options=options,
+            stored_row_bytes=target.average_row_bytes,
+            before_retry=remove_finished,
+        )
     except BaseException as e:  # whatever the reason, the files are useless
         left = delete_files(target.open_io(), finished.paths())
         if not isinstance(e, Exception):  # an interrupt

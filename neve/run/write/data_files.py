@@ -34,17 +34,20 @@ from neve.run.write.store_assignment import assign_rows, check_assignable
 from neve.run.write.target import WriteTarget
 from neve.tree.entries import DETAIL, Content, EntryTable, Status
 
+# Splitting a batch by partition has a fixed cost, so small batches are joined first: up to so many rows or bytes.
+_MIN_BATCH_ROWS, _MIN_BATCH_BYTES = 65536, 32 << 20
+
 
 def join_small_batches(batches: Iterable[pa.RecordBatch], min_rows: int) -> Iterator[pa.RecordBatch]:
-    """Join batches until each has at least `min_rows` rows, except the last."""
+    """Join batches until each has at least `min_rows` rows or a few megabytes, except the last."""
     pending: list[pa.RecordBatch] = []
-    rows = 0
+    rows = size = 0
     for batch in batches:
         pending.append(batch)
-        rows += batch.num_rows
-        if rows >= min_rows:
+        rows, size = rows + batch.num_rows, size + batch.nbytes
+        if rows >= min_rows or size >= _MIN_BATCH_BYTES:
             yield pa.concat_batches(pending) if len(pending) > 1 else batch
-            pending, rows = [], 0
+            pending, rows, size = [], 0, 0
     if rows:
         yield pa.concat_batches(pending)
 
@@ -60,9 +63,6 @@ def make_durable(io: FileIO, paths: Iterable[str], data_path: str) -> None:
     for path in (*files, *sorted(folders)):
         with translate_storage_errors(path, "sync"):
             fsync_paths(path)
-
-
-_MIN_BATCH_ROWS = 65536  # splitting a batch by partition has a fixed cost, so small batches are joined first
 
 
 class DataFileWriter:
