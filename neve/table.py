@@ -92,13 +92,17 @@ class Table:
         ref: str | None = None,
         as_of: datetime | int | None = None,
         case_sensitive: bool = True,
+        limit: int | None = None,
     ) -> Scan:
-        """Read rows: `.to_spark()`, `.to_arrow()`, `.to_pandas()`, `.count()`; `.plan()` shows what would be read.
+        """Read rows: `.to_spark()`, `.to_arrow()`, `.to_batches()`, `.to_pandas()`, `.count()`.
+
+        `.plan()` shows what would be read.
 
         `where` is a condition in Spark SQL or a PyIceberg expression. `columns` are names of columns, of fields inside
         structs, and of the metadata columns `_file`, `_pos`, `_spec_id`, `_partition`, `_row_id` and
         `_last_updated_sequence_number`. The newest state is read by default; to read another one, give `snapshot_id`,
-        `ref` (a branch or tag) or `as_of` (a datetime, or milliseconds since 1970).
+        `ref` (a branch or tag) or `as_of` (a datetime, or milliseconds since 1970). `limit` is the most rows to read,
+        in no certain order.
 
         >>> t.scan("id = 1", columns=["region", "_spec_id"]).to_arrow().to_pylist()
         [{'region': 'eu', '_spec_id': 0}]
@@ -111,6 +115,7 @@ class Table:
             ref=ref,
             as_of=as_of,
             case_sensitive=case_sensitive,
+            limit=limit,
         )
 
     def to_spark(self) -> DataFrame:

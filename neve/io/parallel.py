@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from os import cpu_count
 from typing import TypeVar
 
@@ -35,3 +36,22 @@ def map_in_threads(work: Callable[[T], U], items: Sequence[T], threads: int) -> 
         return [work(item) for item in items]
     with ThreadPoolExecutor(min(len(items), threads)) as pool:
         return list(pool.map(work, items))
+
+
+def stream_in_threads(work: Callable[[T], U], items: Iterable[T], threads: int) -> Iterator[U]:
+    """Apply `work` to each item in parallel; yield the results in the order of the items, a few of them ahead."""
+    if threads < 2:
+        yield from map(work, items)
+        return
+    pending: deque[Future[U]] = deque()
+    with ThreadPoolExecutor(threads) as pool:
+        try:
+            for item in items:
+                pending.append(pool.submit(work, item))
+                if len(pending) > threads:
+                    yield pending.popleft().result()
+            while pending:
+                yield pending.popleft().result()
+        finally:  # also if the caller stops early
+            for future in pending:
+                future.cancel()

@@ -38,11 +38,13 @@ from neve.io.untrusted import translate_parse_errors
 from neve.ops.context import TableContext
 from neve.ops.plan_scan import plan_snapshot_scan
 from neve.ops.results import milliseconds
+from neve.plan.file_filter import RowFilter
 from neve.plan.scan import ScanPlan, project_schema, top_level_column
 from neve.predicate import Predicate, parse
 from neve.predicate.normalize import normalize_and_bind
-from neve.run.read.scan import read_table
+from neve.run.read.scan import ScanReader, read_plan, read_table
 from neve.run.read.types import ArrowFlavor, arrow_type, first_column_rounded_by_spark
+from neve.run.spark.arrow_exchange import stream_batches
 from neve.run.spark.expressions import condition_column
 from neve.run.spark.read import read_dataframe
 from neve.run.spark.read_columns import column_by_name, prune_nested_fields
@@ -50,7 +52,7 @@ from neve.run.spark.session import quiet_errors
 from neve.run.table_facts import TableFacts
 
 Engine = Literal["auto", "spark", "arrow"]
-_LOCAL_BYTES = 64 << 20  # smaller reads run in this process: a Spark job costs more
+_FILTERED_LOCAL_BYTES = 4 << 30  # a condition may leave little of more than this, which Spark reads on all executors
 
 
 @dataclass(frozen=True)
@@ -63,6 +65,7 @@ class Scan:
     where: str | BooleanExpression | None = None
     columns: tuple[str, ...] | None = None
     case_sensitive: bool = True
+    limit: int | None = None
 
     @classmethod
     def of(
@@ -75,10 +78,13 @@ class Scan:
         ref: str | None = None,
         as_of: datetime | int | None = None,
         case_sensitive: bool = True,
+        limit: int | None = None,
     ) -> Scan:
         """Create a scan of a snapshot; condition and columns are checked before anything is read."""
         if isinstance(columns, str):
             raise UserError(f"Give columns as a list, such as [{columns!r}].")
+        if limit is not None and limit < 0:
+            raise UserError(f"Give a limit of zero or more rows, not {limit}.")
         time = None if as_of is None else milliseconds(as_of, "as_of")
         snapshot = context.snapshot(snapshot_id, ref, time)
         # A past snapshot or a tag is read with its own columns, a branch with the current ones.
@@ -87,7 +93,7 @@ class Scan:
         if snapshot is not None and (snapshot_id is not None or as_of is not None or is_tag):
             schema = next((s for s in context.metadata.schemas if s.schema_id == snapshot.schema_id), schema)
         names = None if columns is None else tuple(columns)
-        scan = cls(context, snapshot, schema, where, names, case_sensitive)
+        scan = cls(context, snapshot, schema, where, names, case_sensitive, limit)
         scan._result_schema, scan._predicate  # noqa: B018 - an unknown column or a wrong condition is an error at once
         return scan
 
@@ -107,9 +113,9 @@ class Scan:
     def to_spark(self) -> DataFrame:
         """Return the rows as a Spark DataFrame."""
         with self._translate_spark_errors():
-            rows = read_dataframe(self.context.spark(), self._plan, self._facts, self._plan.metadata_columns)
-            if self._condition is not None:
-                rows = rows.where(self._condition)
+            rows = self._read_with_spark(self._plan)
+            if self.limit is not None:
+                rows = rows.limit(self.limit)
             if self.columns is None:
                 return rows
             read, result = ({f.name: f.field_type for f in s.fields} for s in (self._plan.schema, self._result_schema))
@@ -120,38 +126,70 @@ class Scan:
     def to_arrow(self, engine: Engine = "auto") -> pa.Table:
         """Return the rows as an Arrow table in this process.
 
-        Spark reads them by default. If the condition compares only columns with values, and the rows are few or a
-        column has a type that Spark holds in another type, they are read in this process, by the code that executors
-        use. Columns that Spark would round are always read in this process. `engine` chooses one or the other.
+        They are read in this process, in threads, if the condition compares only columns with values. Spark evaluates
+        other conditions, and reads if a condition may leave little of many gigabytes. Columns that Spark would round
+        are always read in this process. `engine` chooses one or the other.
         """
-        if engine not in ("auto", "spark", "arrow"):
-            raise UnknownName("engine", engine, ("auto", "spark", "arrow"))
-        if engine == "arrow" or (engine == "auto" and self._is_read_locally):
-            return self._read_locally()
+        if self._runs_in_process(engine):
+            return self._read_locally(self.limit)
         with self._translate_spark_errors():
             return self.to_spark().toArrow()
 
+    def to_batches(self, engine: Engine = "auto") -> pa.RecordBatchReader:
+        """Return the rows as a stream of Arrow batches that holds a few of them in memory; see `to_arrow`."""
+        if not self._runs_in_process(engine):
+            with self._translate_spark_errors():
+                return stream_batches(self.to_spark())
+        plan, where = self._local_plan()
+        schema = ScanReader.of(plan, self._facts).schema
+        batches = read_plan(plan, self._facts, where, limit=self.limit)
+        names = list(self._result_names)
+        ordered = pa.schema([schema.field(name) for name in names])
+        return pa.RecordBatchReader.from_batches(ordered, (batch.select(names) for batch in batches))
+
     def head(self, count: int = 20) -> pa.Table:
         """Return the first rows, in no certain order, as an Arrow table; a large table is not read as a whole."""
-        if self._is_read_locally:
-            return self._read_locally(count)
+        limit = count if self.limit is None else min(count, self.limit)
+        if self._runs_in_process("auto"):
+            return self._read_locally(limit)
         with self._translate_spark_errors():
-            return self.to_spark().limit(count).toArrow()
+            return self.to_spark().limit(limit).toArrow()
 
     def to_pandas(self) -> Any:
         """Return the rows as a pandas DataFrame in this process."""
         return self.to_arrow().to_pandas()
 
     def count(self) -> int:
-        """Count the rows, from metadata alone if nothing has to be read for it."""
-        files, deletes = self._plan.files, self._plan.deletes
-        is_counted = pc.all(pc.greater_equal(files["record_count"], 0), min_count=0).as_py()  # not so in old imports
-        only_vectors = pc.all(pc.equal(deletes["file_format"], "PUFFIN"), min_count=0).as_py()
-        if self.where is not None or not is_counted or not only_vectors:
+        """Count the rows. Metadata answers for files in which every row matches; only the others are read."""
+        is_exact = self._predicate is None or self._predicate.is_exact
+        known, unknown = self._split_counted_files() if is_exact else (0, self._plan)
+        rows = known + (self._count_by_reading(unknown) if len(unknown.files) else 0)
+        return rows if self.limit is None else min(rows, self.limit)
+
+    def _split_counted_files(self) -> tuple[int, ScanPlan]:
+        """Count the rows of files for which metadata is enough; also return the plan of the other files."""
+        plan, deletes = self._plan, self._plan.deletes
+        counts = plan.files.numpy("record_count")
+        is_known = counts >= 0  # not so in old imports
+        if self._predicate is not None and self.schema.schema_id != self.context.metadata.current_schema_id:
+            is_known[:] = False  # the names in the condition are those of a past schema
+        elif self._predicate is not None:
+            rows = RowFilter(self._predicate.expression, self.context.metadata, plan.files.specs, self.case_sensitive)
+            is_known &= rows.must_match(plan.files)
+        file, delete = (plan.attached[name].to_numpy() for name in ("file", "delete"))
+        is_vector = pc.equal(deletes["file_format"], "PUFFIN").to_numpy(zero_copy_only=False)
+        is_known[file[~is_vector[delete]]] = False  # rows may be in several delete files, or in none of these
+        dead = deletes.numpy("record_count")[delete[is_known[file]]].sum()
+        return int(counts[is_known].sum() - dead), plan.only(~is_known)
+
+    def _count_by_reading(self, plan: ScanPlan) -> int:
+        if not self._runs_in_process("auto"):
             with self._translate_spark_errors():
-                return self.to_spark().count()
-        rows, dead = (pc.sum(entries["record_count"]).as_py() or 0 for entries in (files, deletes))
-        return int(rows - dead)
+                return self._read_with_spark(plan).count()
+        positions = replace(plan, schema=Schema(schema_id=plan.schema.schema_id), metadata_columns=("_pos",))
+        where = self._predicate.expression if self._predicate else None
+        with translate_parse_errors(self.context.iceberg.metadata_location, "a table whose rows can be read"):
+            return sum(batch.num_rows for batch in read_plan(positions, self._facts, where))
 
     @cached_property
     def _predicate(self) -> Predicate | None:
@@ -208,25 +246,36 @@ class Scan:
             return self.where
         return condition_column(self.where, self.schema, case_sensitive=self.case_sensitive)
 
-    @property
-    def _is_read_locally(self) -> bool:
+    def _runs_in_process(self, engine: Engine) -> bool:
+        """Decide where rows are read that are requested in this process; the result types do not depend on it."""
+        if engine not in ("auto", "spark", "arrow"):
+            raise UnknownName("engine", engine, ("auto", "spark", "arrow"))
+        if engine != "auto":
+            return engine == "arrow"
         schema = self._plan.schema
         if self._predicate is not None and not self._predicate.is_exact:
             return first_column_rounded_by_spark(schema) is not None
-        # The result types do not depend on how much there is to read.
-        return self._plan.stats.bytes <= _LOCAL_BYTES or not is_exact_in_spark(schema)
+        is_little = self._predicate is None or self._plan.stats.bytes <= _FILTERED_LOCAL_BYTES
+        return is_little or not is_exact_in_spark(schema)
 
-    def _read_locally(self, count: int | None = None) -> pa.Table:
-        """Read the rows in this process; the condition must be one that can be evaluated without Spark."""
+    def _read_with_spark(self, plan: ScanPlan) -> DataFrame:
+        rows = read_dataframe(self.context.spark(), plan, self._facts, plan.metadata_columns)
+        return rows if self._condition is None else rows.where(self._condition)
+
+    def _read_locally(self, limit: int | None) -> pa.Table:
+        plan, where = self._local_plan()
+        with translate_parse_errors(self.context.iceberg.metadata_location, "a table whose rows can be read"):
+            return read_table(plan, self._facts, where, limit=limit).select(self._result_names)
+
+    def _local_plan(self) -> tuple[ScanPlan, BooleanExpression | None]:
+        """Return what is read in this process; the condition must be one that can be evaluated without Spark."""
         if self._predicate is not None and not self._predicate.is_exact:
             raise UnsupportedFeature(
                 f"Cannot apply the condition {self.where!r} outside Spark. Compare columns with values only, "
                 "or read the rows with to_spark()."
             )
-        where = self._predicate.expression if self._predicate else None
-        with translate_parse_errors(self.context.iceberg.metadata_location, "a table whose rows can be read"):
-            plan = replace(self._plan, schema=self._result_schema)
-            return read_table(plan, self._facts, where, count=count).select(self._result_names)
+        plan = replace(self._plan, schema=self._result_schema)
+        return plan, self._predicate.expression if self._predicate else None
 
     @contextmanager
     def _translate_spark_errors(self) -> Iterator[None]:

@@ -14,7 +14,6 @@ import neve
 from neve import Table
 from neve.catalog import LostRace
 from neve.errors import CommitConflict, UserError
-from neve.ops import scan
 from neve.run.read import file_reader as files
 from tests.support.tables import local
 
@@ -31,7 +30,6 @@ def test_a_look_at_the_first_rows_reads_no_more_than_these(lake: neve.Lake, monk
     made = lake.create_table("db.u", "id bigint, key uuid", format_version=3)
     for first in (0, 10, 20):
         made.append([{"id": first + n} for n in range(3)])
-    monkeypatch.setattr(scan, "_LOCAL_BYTES", 0)
     opened: list[str] = []
     open_file = files.open_file
     monkeypatch.setattr(files, "open_file", lambda io, path, *rest: opened.append(path) or open_file(io, path, *rest))
@@ -45,8 +43,8 @@ def test_a_look_at_the_first_rows_reads_no_more_than_these(lake: neve.Lake, monk
 def test_a_condition_for_spark_alone_is_left_to_it_unless_it_would_round(lake: neve.Lake):
     for kind, is_read_here in (("uuid", False), ("timestamp_ns", True), ("struct<columns: uuid>", False)):
         made = lake.create_table(f"db.{kind[:4]}", f"id bigint, c {kind}", format_version=3)
-        assert made.scan("id % 2 = 1")._is_read_locally is is_read_here
-        assert made.scan("id = 1")._is_read_locally
+        assert made.scan("id % 2 = 1")._runs_in_process("auto") is is_read_here
+        assert made.scan("id = 1")._runs_in_process("auto")
 
 
 def test_a_table_is_dropped_and_renamed_by_the_name_it_has(lake: neve.Lake, table: Table):

@@ -1,7 +1,7 @@
 """Scan without Spark's readers: return the rows of a plan as a stream of Arrow batches, one file after the other.
 
-This is used for types that Spark does not have (nanoseconds), for audits, to check what Spark reads, and in the workers
-of a Python data source, where Spark's readers are not available.
+This is used for rows that are requested in this process, for types that Spark does not have (nanoseconds), for audits,
+and in the workers of a Python data source, where Spark's readers are not available.
 
 Predicates are evaluated by the rules of SQL: a comparison with null never matches. As in Spark, NaN equals NaN and is
 greater than every other number, and 0.0 equals -0.0.
@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import reduce
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -25,6 +26,7 @@ from pyiceberg.expressions.visitors import bind, extract_field_ids, rewrite_not
 from pyiceberg.schema import Schema, prune_columns
 from pyiceberg.types import NestedField, StructType
 
+from neve.io.parallel import reader_count, stream_in_threads
 from neve.io.paths import refuse_unreadable
 from neve.model.pyiceberg_private import fields_by_id
 from neve.model.values import comparable_scalar, to_comparable
@@ -33,11 +35,13 @@ from neve.plan.scan import ScanPlan
 from neve.predicate.normalize import normalize_and_bind
 from neve.run.read.file_reader import read_tasks
 from neve.run.read.metadata_columns import metadata_columns
-from neve.run.read.tasks import ReadTarget, build_task_table, file_tasks, group_tasks
+from neve.run.read.tasks import ReadTarget, build_task_table, file_tasks, group_tasks, split_large_files
 from neve.run.read.types import ArrowFlavor, arrow_schema
 from neve.run.table_facts import TableFacts
 
 Mask = NDArray[np.bool_]
+
+_READ_AHEAD_BYTES = 16 << 20  # of files that a thread reads at once; decoded, they take several times as much
 
 
 def matching_rows_mask(batch: pa.RecordBatch, schema: Schema, predicate: BooleanExpression) -> Mask:
@@ -156,26 +160,37 @@ def read_table(
     where: BooleanExpression | None = None,
     flavor: ArrowFlavor = ArrowFlavor.EXACT,
     *,
-    count: int | None = None,
+    limit: int | None = None,
 ) -> pa.Table:
-    """Return the live rows of a plan's files as one table; with `count`, read only the first rows and then stop."""
-    batches = read_plan(plan, facts, where, flavor)
+    """Return the live rows of a plan's files as one table; with `limit`, read only the first rows and then stop."""
     schema = ScanReader.of(plan, facts, None, flavor).schema
-    if count is None:
-        return pa.Table.from_batches(batches, schema)
-    first_batches = []
-    while count > 0 and (batch := next(batches, None)) is not None:
-        first_batches.append(batch.slice(0, count))
-        count -= batch.num_rows
-    return pa.Table.from_batches(first_batches, schema)
+    return pa.Table.from_batches(read_plan(plan, facts, where, flavor, limit=limit), schema)
 
 
 def read_plan(
-    plan: ScanPlan, facts: TableFacts, where: BooleanExpression | None = None, flavor: ArrowFlavor = ArrowFlavor.EXACT
+    plan: ScanPlan,
+    facts: TableFacts,
+    where: BooleanExpression | None = None,
+    flavor: ArrowFlavor = ArrowFlavor.EXACT,
+    *,
+    limit: int | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the live rows of a plan's files that match a condition, file by file (see `ScanReader.of`)."""
+    """Yield the live rows of a plan's files that match a condition, in the order of the plan (see `ScanReader.of`).
+
+    Files are read in threads, some megabytes ahead of the caller; with a `limit`, one by one until it is reached.
+    """
     for entries in (plan.files, plan.deletes):
         refuse_unreadable(entries["file_path"], facts.location)
     reader = ScanReader.of(plan, facts, where, flavor)
-    tasks = build_task_table(plan.files, plan.deletes, plan.attached)
-    return (batch for group in (group_tasks(tasks) if tasks.num_rows else ()) for batch in reader.batches(group))
+    tasks = split_large_files(build_task_table(plan.files, plan.deletes, plan.attached), _READ_AHEAD_BYTES)
+    groups = list(group_tasks(tasks, _READ_AHEAD_BYTES)) if tasks.num_rows else []
+    if limit is not None:
+        return _first_rows((batch for group in groups for batch in reader.batches(group)), limit)
+    threads = min(len(groups), reader_count(facts.io(), plan.files["file_path"].to_pylist()[:1], plan.stats.bytes))
+    return chain.from_iterable(stream_in_threads(lambda group: list(reader.batches(group)), groups, threads))
+
+
+def _first_rows(batches: Iterator[pa.RecordBatch], limit: int) -> Iterator[pa.RecordBatch]:
+    while limit > 0 and (batch := next(batches, None)) is not None:
+        yield batch.slice(0, limit)
+        limit -= batch.num_rows

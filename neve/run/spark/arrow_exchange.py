@@ -67,3 +67,16 @@ def to_ipc(rows: pa.Table) -> bytes:
 def from_ipc(data: bytes) -> pa.Table:
     """Decode a table from an Arrow stream."""
     return pa.ipc.open_stream(data).read_all()
+
+
+def stream_batches(rows: DataFrame) -> pa.RecordBatchReader:
+    """Return the rows of a DataFrame as a stream; a few partitions are in this process at a time."""
+
+    def encode(batches: Batches) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            yield pa.RecordBatch.from_pydict({"rows": [to_ipc(pa.Table.from_batches([batch]))]})
+
+    schema = rows.limit(0).toArrow().schema
+    parts = map_in_arrow(rows, encode, "rows binary").toLocalIterator(prefetchPartitions=True)
+    tables = (from_ipc(part.rows).rename_columns(schema.names).cast(schema) for part in parts)
+    return pa.RecordBatchReader.from_batches(schema, (batch for table in tables for batch in table.to_batches()))
