@@ -20,12 +20,38 @@ from pyiceberg.table.metadata import TableMetadata
 
 from neve.display.format import plural
 from neve.display.html import ExplainMixin
+from neve.model.pyiceberg_private import fields_by_id
 from neve.plan.file_filter import RowFilter
 from neve.plan.ranges import Mask
 from neve.plan.scan import ScanPlan
+from neve.predicate import Predicate
+from neve.predicate.normalize import compared_columns
 from neve.tree.entries import EntryTable
 
 Mode = Literal["copy-on-write", "merge-on-read"]
+
+MAX_ARROW_BYTES = 512 << 20  # of compared columns in files, that one process evaluates
+
+
+@dataclass(frozen=True)
+class Judge:
+    """Who evaluates the condition of a statement for rows, and why."""
+
+    engine: Literal["arrow", "spark"]
+    reason: str = ""
+
+    @classmethod
+    def of(cls, predicate: Predicate, plan: ScanPlan) -> Judge:
+        """Choose Arrow, in this process, if the condition compares columns with values and they are small enough."""
+        if not predicate.is_exact:
+            return cls("spark", "the condition is more than comparisons of columns with values")
+        compared = {f.field_id for f in compared_columns(predicate.expression, plan.schema)}
+        leaves = len(fields_by_id(plan.schema))
+        size = plan.stats.bytes * len(compared) // max(leaves, 1)
+        columns = f"{len(compared)} of {plural(leaves, 'column')}, about {plural(size, 'byte')}"
+        if size > MAX_ARROW_BYTES:
+            return cls("spark", f"{columns}, is much for one process")
+        return cls("arrow", columns)
 
 
 @dataclass(frozen=True)
@@ -44,6 +70,7 @@ class ChangePlan(ExplainMixin):
     conflict_filter: BooleanExpression  # rows that a concurrent writer must not add
     reads_itself: bool = False  # a subquery reads the table that is changed
     notes: tuple[str, ...] = ()
+    judge: Judge = Judge("spark")
 
     @property
     def snapshot_id(self) -> int | None:
@@ -85,6 +112,9 @@ class ChangePlan(ExplainMixin):
                 f"  undecided  {plural(filter_stats.fail_open_files, 'file')} of "
                 f"{plural(filter_stats.fail_open_partitions, 'partition')} not evaluated, so read"
             )
+        if self.judge.reason and len(self.read.files):
+            name = "Arrow, in this process" if self.judge.engine == "arrow" else "Spark"
+            yield f"  judge      {name}: {self.judge.reason}"
         yield f"  new rows   under spec {self.default_spec_id}"
         yield f"  conflicts  {self._describe_conflicts()}"
         yield from (f"  note       {note}" for note in self.notes)

@@ -27,6 +27,7 @@ from neve.ops.scan import is_exact_in_spark
 from neve.ops.verb import Execution
 from neve.plan.row_change import stays_in_partition_and_order
 from neve.run.change_tally import CLAUSE_COLUMN, FILE_COLUMN, Tally
+from neve.run.find_rows import tally_matching_rows
 from neve.run.read.tasks import build_task_table
 from neve.run.spark.patch import PatchJob
 from neve.run.spark.session import quiet_errors
@@ -104,8 +105,11 @@ class ChangeExecution:
             return self._rewrite_files(self._count(lambda: changes), changes)
 
     def _count(self, rows: Callable[[], DataFrame]) -> Tally:
+        plan, effects = self.change.plan, self.change.effects
         with self.execution.phase("scan"):
-            return count_changes(rows(), self.change.effects)
+            if plan.judge.engine == "arrow" and not any(effects.writes):
+                return tally_matching_rows(plan.read, self.context.facts, plan.row_filter, effects)
+            return count_changes(rows(), effects)
 
     def _rewrite_files(self, tally: Tally, changes: DataFrame | None) -> WrittenChange:
         """Rewrite the files that hold a match, and write the rows that belong to no file yet."""

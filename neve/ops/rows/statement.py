@@ -27,7 +27,7 @@ from neve.ops.rows.apply_change import ChangeExecution
 from neve.ops.rows.changed_files import RowChange, WrittenChange, change_result
 from neve.ops.rows.target_rows import RowCondition, predicate_of
 from neve.ops.verb import Execution, PendingCommit, SnapshotVerb
-from neve.plan.row_change import ChangePlan, Mode, split_fully_matching
+from neve.plan.row_change import ChangePlan, Judge, Mode, split_fully_matching
 from neve.plan.scan import ScanPlan
 
 MODES: tuple[Mode, ...] = ("copy-on-write", "merge-on-read")
@@ -168,7 +168,8 @@ class RowStatement(SnapshotVerb[ChangePlan, R]):
         if predicate.is_exact and not needs_read:
             read, whole = split_fully_matching(read, predicate.expression, context.metadata)
         statement = change if where is None else f"{change} WHERE {where}"
-        return self._build_change_plan(context, statement, read, whole, predicate.expression, reads_itself)
+        plan = self._build_change_plan(context, statement, read, whole, predicate.expression, reads_itself)
+        return replace(plan, judge=Judge.of(predicate, read))
 
     def _build_change_plan(
         self,

@@ -9,7 +9,7 @@ greater than every other number, and 0.0 equals -0.0.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from itertools import chain
@@ -119,14 +119,15 @@ class ScanReader:
         facts: TableFacts,
         where: BooleanExpression | None = None,
         flavor: ArrowFlavor = ArrowFlavor.EXACT,
+        extra: Sequence[NestedField] = (),
     ) -> ScanReader:
-        """Build the reader of a plan.
+        """Build the reader of a plan; `extra` are metadata columns under names that the caller chooses.
 
         The plan's own predicate has selected files and is not applied to rows; `where` is, by the rules of SQL. It may
         use all columns of the schema that the plan was made with, whether the plan returns them or not.
         """
         metadata_fields = metadata_columns(facts.specs)
-        result = Schema(*plan.schema.fields, *(metadata_fields[name] for name in plan.metadata_columns))
+        result = Schema(*plan.schema.fields, *(metadata_fields[name] for name in plan.metadata_columns), *extra)
         if where is None:
             return cls(facts, ReadTarget(result, facts.name_mapping, facts.schemas, flavor), len(result.fields))
         schema = next(s for s in facts.schemas if s.schema_id == plan.schema.schema_id)
@@ -174,6 +175,7 @@ def read_plan(
     flavor: ArrowFlavor = ArrowFlavor.EXACT,
     *,
     limit: int | None = None,
+    extra: Sequence[NestedField] = (),
 ) -> Iterator[pa.RecordBatch]:
     """Yield the live rows of a plan's files that match a condition, in the order of the plan (see `ScanReader.of`).
 
@@ -181,7 +183,7 @@ def read_plan(
     """
     for entries in (plan.files, plan.deletes):
         refuse_unreadable(entries["file_path"], facts.location)
-    reader = ScanReader.of(plan, facts, where, flavor)
+    reader = ScanReader.of(plan, facts, where, flavor, extra)
     tasks = split_large_files(build_task_table(plan.files, plan.deletes, plan.attached), _READ_AHEAD_BYTES)
     groups = list(group_tasks(tasks, _READ_AHEAD_BYTES)) if tasks.num_rows else []
     if limit is not None:
