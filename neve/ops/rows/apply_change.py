@@ -144,7 +144,7 @@ class ChangeExecution:
             job = self._patch_job(touched.only(mask), tally, changes)
             if is_in_place:
                 write = job.write_in_place
-            elif is_exact_in_spark(schema):
+            elif job.exchanges_columns or is_exact_in_spark(schema):
                 write = job.write_redistributed
             else:  # many small unsorted files are better than values rounded by Spark
                 write = job.write_unsorted

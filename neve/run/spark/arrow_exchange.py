@@ -64,7 +64,7 @@ def to_ipc(rows: pa.Table) -> bytes:
     return bytes(sink.getvalue())
 
 
-def from_ipc(data: bytes) -> pa.Table:
+def from_ipc(data: bytes | pa.Buffer) -> pa.Table:
     """Decode a table from an Arrow stream."""
     return pa.ipc.open_stream(data).read_all()
 

@@ -24,11 +24,12 @@ from neve.run.spark.read_columns import column_by_name
 from neve.run.spark.session import session_option, temporary_options
 
 _BATCH_ROWS, _MAX_ROW_BYTES = 4096, 16 << 10  # a batch has at most 64 MiB, Spark's own limit
-_COUNT_ONLY_OPTIONS = {
-    "spark.sql.execution.arrow.maxRecordsPerBatch": str(_BATCH_ROWS),
-    "spark.sql.execution.arrow.maxBytesPerBatch": f"{(1 << 31) - 1}b",  # the maximum: Spark does not measure batches
-}
+_BATCH_ROWS_WITH_EXCHANGE = 1024  # payloads of an exchange, in the same job, are larger than rows
+_ROWS_OPTION = "spark.sql.execution.arrow.maxRecordsPerBatch"
+_BYTES_OPTION = "spark.sql.execution.arrow.maxBytesPerBatch"
+_NOT_MEASURED = f"{(1 << 31) - 1}b"  # the maximum: Spark does not measure batches
 _LARGE_STORED_ROW_BYTES = 4 << 10  # bytes of a row in files, where it is compressed
+MEASURED = _LARGE_STORED_ROW_BYTES + 1  # as the size of rows: Spark measures batches
 _LARGE_ROW = "NEVE_LARGE_ROW"
 _ELEMENT_BYTES = 16  # of a number, a date or a decimal in a list
 
@@ -40,29 +41,34 @@ def run_in_arrow(
     *,
     options: Mapping[str, str] | None = None,
     stored_row_bytes: int = 0,
+    exchange: Callable[[DataFrame], DataFrame] | None = None,
     before_retry: Callable[[], None] = lambda: None,
 ) -> list[Row]:
     """Run a function on the Arrow batches of a DataFrame, and collect the rows it returns.
 
-    `stored_row_bytes` is the average size of the table's rows in its files, 0 if it is not known. If a large row turns
-    up, `before_retry` is called, and the job runs again.
+    `stored_row_bytes` is the average size of the table's rows in its files, 0 if it is not known. The function gets
+    the rows of `exchange`, if given, which is applied to the DataFrame. If a large row turns up, `before_retry` is
+    called, and the job runs again.
     """
-    spark = rows.sparkSession
+
+    def run(checked: DataFrame, own_options: Mapping[str, str]) -> list[Row]:
+        with temporary_options(rows.sparkSession, {**(options or {}), **own_options}):
+            return map_in_arrow(exchange(checked) if exchange else checked, function, schema).collect()
+
     if (small_rows := _checked_rows(rows, stored_row_bytes)) is not None:
+        batch_rows = _BATCH_ROWS_WITH_EXCHANGE if exchange else _BATCH_ROWS
         try:
-            with temporary_options(spark, {**(options or {}), **_COUNT_ONLY_OPTIONS}):
-                return map_in_arrow(small_rows, function, schema).collect()
+            return run(small_rows, {_ROWS_OPTION: str(batch_rows), _BYTES_OPTION: _NOT_MEASURED})
         except PySparkException as e:
             if _LARGE_ROW not in str(e):
                 raise
         before_retry()
-    with temporary_options(spark, options or {}):
-        return map_in_arrow(rows, function, schema).collect()
+    return run(rows, {})
 
 
 def _checked_rows(rows: DataFrame, stored_row_bytes: int) -> DataFrame | None:
     """Return the rows with a check that each is small; None if Spark is to measure batches instead."""
-    is_set = any(session_option(rows.sparkSession, name) is not None for name in _COUNT_ONLY_OPTIONS)
+    is_set = any(session_option(rows.sparkSession, name) is not None for name in (_ROWS_OPTION, _BYTES_OPTION))
     if is_set or stored_row_bytes > _LARGE_STORED_ROW_BYTES or _contains_variant(rows.schema):
         return None
     sizes = [size for f in rows.schema if (size := _value_bytes(column_by_name(f.name), f.dataType)) is not None]

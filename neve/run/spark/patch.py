@@ -19,6 +19,7 @@ from neve.io.deletion_vectors import PositionSet
 from neve.run.change_tally import CHANGE_COLUMNS, CLAUSE_COLUMN, FILE_COLUMN, POSITION_COLUMN
 from neve.run.read.tasks import group_count
 from neve.run.spark.arrow_exchange import map_in_arrow, to_ipc
+from neve.run.spark.column_exchange import ColumnExchange
 from neve.run.spark.read_columns import column_by_name
 from neve.run.spark.types import spark_schema
 from neve.run.spark.write import write_dataframe
@@ -56,9 +57,21 @@ class PatchJob:
         target = self.patch.target.with_options(is_sorted=False)
         return replace(self, patch=replace(self.patch, target=target)).write_in_place()
 
+    @property
+    def exchanges_columns(self) -> bool:
+        """True if redistributed rows do not become rows of Spark, which would round some types."""
+        return ColumnExchange.suits(self.patch.target)
+
     def write_redistributed(self) -> pa.Table:
         """Rewrite the files after distributing their rows by their new partition."""
-        return write_dataframe(self.patched_rows(), self.patch.target)
+        patch, target = self.patch, self.patch.target
+        if not self.exchanges_columns:
+            return write_dataframe(self.patched_rows(), target)
+
+        def source(batches: Iterable[pa.RecordBatch], notes: list[pa.Table]) -> Iterator[pa.RecordBatch]:
+            return patch.patched_rows(batches)
+
+        return written_entries(ColumnExchange(target, source).run(self._tasks_and_changes(), holds_rows=False), target)
 
     def patched_rows(self) -> DataFrame:
         """Return the rows after the changes."""

@@ -28,11 +28,12 @@ from pyspark.sql.pandas.functions import arrow_udf
 from neve.errors import UnsupportedFeature
 from neve.plan.rewrite_plan import FileGroup
 from neve.run.change_tally import CLAUSE_COLUMN, POSITION_COLUMN, Effects
-from neve.run.read.tasks import build_task_table, split_large_files
+from neve.run.read.tasks import build_task_table, group_count, split_large_files
 from neve.run.read.types import first_column_rounded_by_spark
 from neve.run.row_checksum import Checksum
 from neve.run.spark.arrow_exchange import to_ipc
 from neve.run.spark.arrow_job import run_in_arrow
+from neve.run.spark.column_exchange import ColumnExchange, RowSource
 from neve.run.spark.distribution import (
     TotalOrder,
     distribute_and_sort,
@@ -54,8 +55,8 @@ from neve.run.write.target import WriteTarget
 from neve.run.zorder import z_keys
 
 _TASK, _GROUP = "__neve_task", "__neve_group"
+_EXCHANGE_SPLIT_BYTES = 64 << 20  # of files that a task reads and splits by partition
 _NO_EFFECTS = Effects((), ())
-_NO_GROUP = -1
 _CHECKSUM_FIELDS = [("rows", pa.int64()), ("total", pa.string())]
 _NOTE_SCHEMA = pa.schema([("group", pa.int32()), ("is_before", pa.bool_()), *_CHECKSUM_FIELDS])
 
@@ -111,9 +112,20 @@ class RewriteJob:
     def rewrite_redistributed(self, groups: Sequence[FileGroup]) -> RewrittenGroups:
         """Rewrite groups whose rows are distributed again: rows of all groups share the new files."""
         self.target.check()
+        if ColumnExchange.suits(self.target):
+            return self._exchange_rows(groups)
         rows = reduce(DataFrame.unionByName, [self._read_rows(g) for g in groups])
         spread = distribute_and_sort(rows, self.target)
         return self._run_rewrite(tuple(groups), rows, spread, is_clustered(self.target), shuffle_options(self.target))
+
+    def _exchange_rows(self, groups: Sequence[FileGroup]) -> RewrittenGroups:
+        target = self.target
+
+        def describe_files(files: list[WrittenFile]) -> pa.Table:
+            return _note(is_before=False, checksum=_checksum_of_files(files, target))
+
+        exchange = ColumnExchange(target, self._row_source(), describe_files if self.verifies else None)
+        return self._collect_groups(tuple(groups), exchange.run(self._exchange_tasks(groups), holds_rows=False))
 
     def prepare_sorted_rewrite(self, group: FileGroup, spread: TotalOrder) -> Callable[[], RewrittenGroups]:
         """Return a job that rewrites a group in a total order; several may run at the same time."""
@@ -145,27 +157,35 @@ class RewriteJob:
 
     def _reading_task(self) -> WritingTask:
         """Return a task that gets the files to read."""
-        patch, target, verifies = Patch(self.facts, self.target, _NO_EFFECTS, ()), self.target, self.verifies
+        source, target, verifies = self._row_source(), self.target, self.verifies
 
         def task(batches: Batches, names: FileNames) -> tuple[list[WrittenFile], pa.Table | None]:
             filled = (b for b in batches if b.num_rows)
             first = next(filled, None)
             if first is None:
                 return [], None
-            before = Checksum()
-
-            def summed_rows() -> Iterator[pa.RecordBatch]:
-                nonlocal before
-                for batch in patch.patched_rows(chain([first], filled)):
-                    if verifies:
-                        before += Checksum.of(batch)
-                    yield batch
-
-            files = write_batches(summed_rows(), target, names, is_clustered=False)
-            sums = [(True, before), (False, _checksum_of_files(files, target))] if verifies else []
-            return files, _checksum_note(first.column(_GROUP)[0].as_py(), sums)
+            notes: list[pa.Table] = []
+            files = write_batches(source(chain([first], filled), notes), target, names, is_clustered=False)
+            if verifies:
+                notes.append(_note(is_before=False, checksum=_checksum_of_files(files, target)))
+            return files, pa.concat_tables([_note(group=first.column(_GROUP)[0].as_py()), *notes])
 
         return task
+
+    def _row_source(self) -> RowSource:
+        """Return what gets the files to read, and gives their live rows."""
+        patch, verifies = Patch(self.facts, self.target, _NO_EFFECTS, ()), self.verifies
+
+        def source(batches: Batches, notes: list[pa.Table]) -> Iterator[pa.RecordBatch]:
+            before = Checksum()
+            for batch in patch.patched_rows(batches):
+                if verifies:
+                    before += Checksum.of(batch)
+                yield batch
+            if verifies:
+                notes.append(_note(is_before=True, checksum=before))
+
+        return source
 
     def _writing_task(self, clustered: bool) -> WritingTask:
         """Return a task that gets the rows."""
@@ -173,7 +193,7 @@ class RewriteJob:
 
         def task(batches: Batches, names: FileNames) -> tuple[list[WrittenFile], pa.Table | None]:
             files = write_batches(batches, target, names, is_clustered=clustered)
-            return files, _checksum_note(_NO_GROUP, [(False, _checksum_of_files(files, target))]) if verifies else None
+            return files, _note(is_before=False, checksum=_checksum_of_files(files, target)) if verifies else None
 
         return task
 
@@ -201,36 +221,46 @@ class RewriteJob:
         return assign_dataframe(read_dataframe(self.spark, group.scan, self.facts, lineage), self.target.file_schema)
 
     def _file_task_rows(self, groups: Sequence[FileGroup]) -> DataFrame:
-        """Return one row per file or part of a file, in the task that reads it."""
+        """Return one row per file or part of a file, in the task that reads it; each group has tasks of its own."""
         tables, first = [], 0
         for group in groups:
-            table = _task_table(group, first)
-            first = int(table[_TASK].to_numpy().max(initial=first - 1)) + 1
-            tables.append(table)
-        file_tasks = self.spark.createDataFrame(pa.concat_tables(tables))
-        spread = file_tasks.repartitionById(max(first, 1), F.col(_TASK).cast("int"))
+            parts = split_large_files(_file_tasks(group), group.split_size)
+            tables.append(_task_table(parts, group.output_files, first, group.group_id))
+            first = int(tables[-1][_TASK].to_numpy().max(initial=first - 1)) + 1
+        return self._spread_tasks(pa.concat_tables(tables), first)
+
+    def _exchange_tasks(self, groups: Sequence[FileGroup]) -> DataFrame:
+        """Return the same for all groups together: as many tasks as their bytes are worth."""
+        parts = split_large_files(pa.concat_tables([_file_tasks(group) for group in groups]), _EXCHANGE_SPLIT_BYTES)
+        count = group_count(parts["file_size_in_bytes"].to_numpy() // parts["parts"].to_numpy())
+        return self._spread_tasks(_task_table(parts, count), count)
+
+    def _spread_tasks(self, table: pa.Table, count: int) -> DataFrame:
+        spread = self.spark.createDataFrame(table).repartitionById(max(count, 1), F.col(_TASK).cast("int"))
         return spread.sortWithinPartitions("place").select(POSITION_COLUMN, CLAUSE_COLUMN, FILE_TASK_COLUMN, _GROUP)
 
 
-def _task_table(group: FileGroup, first: int) -> pa.Table:
-    """Split and combine the files of a group to tasks of about the same size, numbered from `first` on."""
-    tasks = build_task_table(group.files, group.scan.deletes, group.scan.attached)
-    parts = split_large_files(tasks, group.split_size)
+def _file_tasks(group: FileGroup) -> pa.Table:
+    return build_task_table(group.files, group.scan.deletes, group.scan.attached)
+
+
+def _task_table(parts: pa.Table, count: int, first: int = 0, group_id: int = 0) -> pa.Table:
+    """Combine files and parts of files to at most `count` tasks of about the same size, numbered from `first` on."""
     sizes = parts["file_size_in_bytes"].to_numpy() // parts["parts"].to_numpy()
     # Neighbours go to the same task: the middle of each part decides, as a share of the total size.
     middle = np.cumsum(sizes) - sizes / 2
-    share = (middle * group.output_files // max(float(sizes.sum()), 1.0)).astype(np.int64)
-    number = first + np.unique(np.minimum(share, group.output_files - 1), return_inverse=True)[1]
+    share = (middle * count // max(float(sizes.sum()), 1.0)).astype(np.int64)
+    number = first + np.unique(np.minimum(share, count - 1), return_inverse=True)[1]
     with_gone = parts.append_column("gone", pa.nulls(len(parts), pa.binary()))
-    count = parts.num_rows
+    rows = parts.num_rows
     return pa.table(
         {
             _TASK: pa.array(number, pa.int32()),
-            "place": pa.array(np.arange(count), pa.int64()),
-            _GROUP: pa.array(np.full(count, group.group_id), pa.int32()),
-            POSITION_COLUMN: pa.array(np.full(count, -1), pa.int64()),
-            CLAUSE_COLUMN: pa.array(np.full(count, -1), pa.int32()),
-            FILE_TASK_COLUMN: pa.array([to_ipc(with_gone.slice(at, 1)) for at in range(count)], pa.binary()),
+            "place": pa.array(np.arange(rows), pa.int64()),
+            _GROUP: pa.array(np.full(rows, group_id), pa.int32()),
+            POSITION_COLUMN: pa.array(np.full(rows, -1), pa.int64()),
+            CLAUSE_COLUMN: pa.array(np.full(rows, -1), pa.int32()),
+            FILE_TASK_COLUMN: pa.array([to_ipc(with_gone.slice(at, 1)) for at in range(rows)], pa.binary()),
         }
     )
 
@@ -244,21 +274,14 @@ def _checksum_of_files(files: Sequence[WrittenFile], target: WriteTarget) -> Che
     return total
 
 
-def _checksum_note(group: int, sums: Sequence[tuple[bool, Checksum]]) -> pa.Table:
-    """Return the note of a task: its group and its checksums."""
-    columns = (
-        ([group], [None], [None], [None])
-        if not sums
-        else zip(*((group, is_before, c.rows, str(c.total)) for is_before, c in sums), strict=True)
-    )
-    return pa.table([pa.array(c, f.type) for c, f in zip(columns, _NOTE_SCHEMA, strict=True)], schema=_NOTE_SCHEMA)
+def _note(*, group: int | None = None, is_before: bool | None = None, checksum: Checksum | None = None) -> pa.Table:
+    """Return a note of a task: its group, or the checksum of rows before or after the rewrite."""
+    sums = {} if checksum is None else {"rows": checksum.rows, "total": str(checksum.total)}
+    return pa.Table.from_pylist([{"group": group, "is_before": is_before, **sums}], schema=_NOTE_SCHEMA)
 
 
 def _sum_notes(outputs: Sequence[TaskOutput], is_before: bool) -> Checksum:
-    notes = [output.note for output in outputs if output.note is not None]
-    return sum((_sum_checksums(n.filter(pc.equal(n["is_before"], is_before))) for n in notes), Checksum())
-
-
-def _sum_checksums(checksums: pa.Table) -> Checksum:
-    rows, totals = checksums["rows"].to_pylist(), checksums["total"].to_pylist()
-    return sum((Checksum(n, int(total)) for n, total in zip(rows, totals, strict=True)), Checksum())
+    """Sum up the checksums in the notes of all tasks."""
+    notes = pa.concat_tables([_NOTE_SCHEMA.empty_table(), *(o.note for o in outputs if o.note is not None)])
+    chosen = notes.filter(pc.equal(notes["is_before"], is_before)).to_pylist()
+    return sum((Checksum(note["rows"], int(note["total"])) for note in chosen), Checksum())

@@ -13,8 +13,9 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 
 from neve.run.change_tally import CHANGE_COLUMNS, CLAUSE_COLUMN, SOURCE_COLUMN, Effects, Tally, TallyBuilder
-from neve.run.spark.arrow_exchange import from_ipc, to_ipc
+from neve.run.spark.arrow_exchange import Batches, from_ipc, to_ipc
 from neve.run.spark.arrow_job import run_in_arrow
+from neve.run.spark.column_exchange import ColumnExchange, RowSource
 from neve.run.spark.distribution import distribute_and_sort, is_clustered, shuffle_options
 from neve.run.spark.store_assignment import assign_dataframe
 from neve.run.spark.writing_job import WritingTask, run_writing_job, written_entries
@@ -29,10 +30,12 @@ _TALLY_DDL = "tally binary"
 def write_dataframe(df: DataFrame, target: WriteTarget) -> pa.Table:
     """Write the rows of a DataFrame; return the files as rows of an entry table. Runs one action."""
     target.check()
-    rows = distribute_and_sort(assign_dataframe(df, target.file_schema), target)
-    return written_entries(
-        run_writing_job(rows, _writing_task(target, is_clustered(target)), target, shuffle_options(target)), target
-    )
+    assigned = assign_dataframe(df, target.file_schema)
+    if ColumnExchange.suits(target):
+        return written_entries(ColumnExchange(target, _same_rows).run(assigned, holds_rows=True), target)
+    rows = distribute_and_sort(assigned, target)
+    task = _writing_task(target, is_clustered(target))
+    return written_entries(run_writing_job(rows, task, target, shuffle_options(target)), target)
 
 
 def write_changes(df: DataFrame, target: WriteTarget, effects: Effects) -> tuple[pa.Table, Tally]:
@@ -41,9 +44,13 @@ def write_changes(df: DataFrame, target: WriteTarget, effects: Effects) -> tuple
     Besides the columns of the table, the rows have `CHANGE_COLUMNS`, and may have `SOURCE_COLUMN`.
     """
     target.check()
-    rows = distribute_and_sort(assign_dataframe(df, target.file_schema, _change_columns(df)), target)
-    task = _writing_task(target, is_clustered(target), effects)
-    outputs = run_writing_job(rows, task, target, shuffle_options(target))
+    assigned = assign_dataframe(df, target.file_schema, _change_columns(df))
+    if ColumnExchange.suits(target):
+        outputs = ColumnExchange(target, _counted_rows(effects)).run(assigned, holds_rows=True)
+    else:
+        rows = distribute_and_sort(assigned, target)
+        task = _writing_task(target, is_clustered(target), effects)
+        outputs = run_writing_job(rows, task, target, shuffle_options(target))
     tally = Tally.from_tables([o.note for o in outputs if o.note is not None], len(effects))
     return written_entries(outputs, target), tally
 
@@ -64,6 +71,19 @@ def count_changes(df: DataFrame, effects: Effects) -> Tally:
 def _change_columns(df: DataFrame) -> tuple[str, ...]:
     """Return the columns of changed rows that are not stored."""
     return (*CHANGE_COLUMNS, SOURCE_COLUMN) if SOURCE_COLUMN in df.columns else CHANGE_COLUMNS
+
+
+def _same_rows(batches: Batches, notes: list[pa.Table]) -> Iterator[pa.RecordBatch]:
+    return iter(batches)
+
+
+def _counted_rows(effects: Effects) -> RowSource:
+    def source(batches: Batches, notes: list[pa.Table]) -> Iterator[pa.RecordBatch]:
+        tally = TallyBuilder(effects)
+        yield from _new_rows(batches, tally, effects)
+        notes.append(tally.table())
+
+    return source
 
 
 def _writing_task(target: WriteTarget, is_clustered: bool, effects: Effects | None = None) -> WritingTask:

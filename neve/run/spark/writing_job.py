@@ -22,7 +22,7 @@ from pyspark.storagelevel import StorageLevel
 from neve.errors import CorruptFile, MissingFile, TableError, UserError, WriteFailed
 from neve.io.files import delete_files
 from neve.run.spark.arrow_exchange import from_ipc, to_ipc
-from neve.run.spark.arrow_job import run_in_arrow
+from neve.run.spark.arrow_job import MEASURED, run_in_arrow
 from neve.run.spark.session import is_classic, temporary_options
 from neve.run.write.data_files import data_file_entries
 from neve.run.write.partitioning import FileNames
@@ -48,9 +48,15 @@ class TaskOutput:
 
 
 def run_writing_job(
-    rows: DataFrame, task: WritingTask, target: WriteTarget, options: Mapping[str, str]
+    rows: DataFrame,
+    task: WritingTask,
+    target: WriteTarget,
+    options: Mapping[str, str],
+    *,
+    exchange: Callable[[DataFrame], DataFrame] | None = None,
+    holds_rows: bool = True,
 ) -> list[TaskOutput]:
-    """Run a task over the partitions of a DataFrame, and return the output of each.
+    """Run a task over the partitions of a DataFrame, after an `exchange` of them; return the output of each.
 
     The written files are deleted if the job fails, or if a task reports a row or file that it cannot store or read.
     """
@@ -67,7 +73,8 @@ def run_writing_job(
             spark_task,
             _OUTPUT_DDL,
             options=options,
-            stored_row_bytes=target.average_row_bytes,
+            stored_row_bytes=target.average_row_bytes if holds_rows else MEASURED,
+            exchange=exchange,
             before_retry=remove_finished,
         )
     except BaseException as e:  # whatever the reason, the files are useless

@@ -38,14 +38,16 @@ from neve.tree.entries import DETAIL, Content, EntryTable, Status
 _MIN_BATCH_ROWS, _MIN_BATCH_BYTES = 65536, 32 << 20
 
 
-def join_small_batches(batches: Iterable[pa.RecordBatch], min_rows: int) -> Iterator[pa.RecordBatch]:
-    """Join batches until each has at least `min_rows` rows or a few megabytes, except the last."""
+def join_small_batches(
+    batches: Iterable[pa.RecordBatch], min_rows: int, min_bytes: int = _MIN_BATCH_BYTES
+) -> Iterator[pa.RecordBatch]:
+    """Join batches until each has at least `min_rows` rows or `min_bytes` bytes, except the last."""
     pending: list[pa.RecordBatch] = []
     rows = size = 0
     for batch in batches:
         pending.append(batch)
         rows, size = rows + batch.num_rows, size + batch.nbytes
-        if rows >= min_rows or size >= _MIN_BATCH_BYTES:
+        if rows >= min_rows or size >= min_bytes:
             yield pa.concat_batches(pending) if len(pending) > 1 else batch
             pending, rows, size = [], 0, 0
     if rows:
@@ -76,10 +78,9 @@ class DataFileWriter:
         self._files: list[WrittenFile] = []
         self._started_paths: list[str] = []  # finished or not
 
-    def write(self, batch: pa.RecordBatch) -> None:
-        """Write a batch of rows, after store assignment to the table's columns."""
-        rows = assign_rows(batch, self._target.file_schema, self._target.arrow_schema)
-        for piece in self._partitioner.split_by_partition(rows):
+    def write(self, pieces: Iterable[PartitionRows]) -> None:
+        """Write rows of some partitions, in the columns of the files."""
+        for piece in pieces:
             self._writer_for(piece).write(piece.rows)
         buffered = sum(w.waiting_bytes for w in self._open.values())
         if buffered > self._max_buffered_bytes:  # memory is short: flush the fullest buffers
@@ -132,11 +133,29 @@ class DataFileWriter:
 def write_batches(
     batches: Iterable[pa.RecordBatch], target: WriteTarget, names: FileNames, *, is_clustered: bool
 ) -> list[WrittenFile]:
-    """Write batches of rows; a failed write leaves no files behind."""
+    """Write batches of rows, after store assignment to the table's columns; a failed write leaves no files behind."""
+    partitioner = target.partitioner
+    assigned = (
+        assign_rows(batch, target.file_schema, target.arrow_schema)
+        for batch in join_small_batches(batches, _MIN_BATCH_ROWS)
+    )
+    return _write_all(map(partitioner.split_by_partition, assigned), target, names, is_clustered)
+
+
+def write_pieces(
+    pieces: Iterable[PartitionRows], target: WriteTarget, names: FileNames, *, is_clustered: bool
+) -> list[WrittenFile]:
+    """Write rows that are already split by partition and in the columns of the files."""
+    return _write_all(([piece] for piece in pieces), target, names, is_clustered)
+
+
+def _write_all(
+    groups: Iterable[Iterable[PartitionRows]], target: WriteTarget, names: FileNames, is_clustered: bool
+) -> list[WrittenFile]:
     writer = DataFileWriter(target, names, is_clustered=is_clustered)
     try:
-        for batch in join_small_batches(batches, _MIN_BATCH_ROWS):
-            writer.write(batch)
+        for pieces in groups:
+            writer.write(pieces)
         return writer.close()
     except BaseException:
         writer.abandon()

@@ -141,8 +141,12 @@ class Partitioner:
                     "was dropped. Write under a spec whose columns the table still has."
                 )
 
-    def split_by_partition(self, rows: pa.RecordBatch) -> Iterator[PartitionRows]:
-        """Yield the rows of a batch by partition. If the rows of each partition are adjacent, they are not copied."""
+    def split_by_partition(self, rows: pa.RecordBatch, *, copies: bool = True) -> Iterator[PartitionRows]:
+        """Yield the rows of a batch by partition. If the rows of each partition are adjacent, they are not copied.
+
+        With `copies`, other parts are copied one by one, so that a small part that waits for its row group does not
+        keep the whole batch in memory. Without, they are slices of one sorted copy, which is faster.
+        """
         if not self.is_partitioned:
             yield PartitionRows((), rows)
             return
@@ -159,13 +163,23 @@ class Partitioner:
             first_rows = starts
             bounds = pairwise([*starts.tolist(), rows.num_rows])
             parts = (rows.slice(start, end - start) for start, end in bounds)
-        else:  # copies, so that a small piece that waits for its row group does not keep the whole batch in memory
-            row_lists = np.split(np.argsort(codes, kind="stable"), np.cumsum(np.bincount(codes))[:-1])
-            parts = (rows.take(pa.array(row_list)) for row_list in row_lists)
+        else:
+            order, ends = np.argsort(codes, kind="stable"), np.cumsum(np.bincount(codes))
+            if copies:
+                parts = (rows.take(pa.array(row_list)) for row_list in np.split(order, ends[:-1]))
+            else:
+                ordered = rows.take(pa.array(order))
+                parts = (ordered.slice(start, end - start) for start, end in pairwise([0, *ends.tolist()]))
         tuple_rows = [tuples.slice(int(row), 1) for row in first_rows]
+        yield from map(PartitionRows, self._keys_of(tuples.take(pa.array(first_rows))), parts, tuple_rows)
+
+    def key_of(self, tuple_row: pa.RecordBatch) -> tuple[object, ...]:
+        """Return the key of a partition from its tuple in one row."""
+        return next(self._keys_of(tuple_row))
+
+    def _keys_of(self, tuples: pa.RecordBatch) -> Iterator[tuple[object, ...]]:
         kinds = map(self.specs.result_type, self.spec.fields)
-        key_columns = map(_as_key_values, tuples.take(pa.array(first_rows)).columns, kinds)
-        yield from map(PartitionRows, zip(*key_columns, strict=True), parts, tuple_rows)
+        return zip(*map(_as_key_values, tuples.columns, kinds), strict=True)
 
     def partition_tuples(self, rows: pa.RecordBatch) -> pa.RecordBatch:
         """Return the partition tuple of every row, in the columns of the union tuple that belong to the spec."""

@@ -1,0 +1,122 @@
+"""Exchange rows by partition as columns: rows that Python tasks hold as Arrow never become rows of the JVM.
+
+A task splits its Arrow rows by partition and emits one Spark row per partition and some thousand rows: the partition
+tuple and the rows, both as compressed Arrow data. Spark's shuffle brings equal tuples together, splits what is too
+large for one task and joins what is small. Spill, speculation, lost executors and retries stay Spark's business. The
+tasks behind the exchange write the rows without splitting them again.
+
+A sort order that spans tasks needs the keys of single rows, so sorted tables are distributed by `distribution`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+
+import pyarrow as pa
+from pyspark.sql import DataFrame
+
+from neve.errors import CorruptFile, MissingFile, TableError, UserError
+from neve.run.spark.arrow_exchange import Batches, from_ipc, map_in_arrow, to_ipc
+from neve.run.spark.writing_job import TaskOutput, run_writing_job
+from neve.run.write.data_files import join_small_batches, write_pieces
+from neve.run.write.partitioning import FileNames, PartitionRows
+from neve.run.write.rolling_writer import WrittenFile
+from neve.run.write.store_assignment import assign_rows
+from neve.run.write.target import WriteTarget
+
+RowSource = Callable[[Batches, list[pa.Table]], Iterator[pa.RecordBatch]]
+"""Returns the rows that a task contributes; may add notes for the driver to the list."""
+
+_DDL = "tuple binary, rows binary, note binary, problem string, is_input boolean"
+_SCHEMA = pa.schema(
+    [
+        ("tuple", pa.binary()),
+        ("rows", pa.binary()),
+        ("note", pa.binary()),
+        ("problem", pa.string()),
+        ("is_input", pa.bool_()),
+    ]
+)
+_SPLIT_ROWS, _SPLIT_BYTES = 1 << 20, 64 << 20  # rows and bytes that a task splits at once
+_PAYLOAD_BYTES = 512 << 10  # of rows in one Spark row, before compression: a batch of a thousand stays small
+_SHUFFLED_PER_WRITTEN = 1.2  # bytes in the shuffle for one byte of Parquet
+_ADVISORY = "spark.sql.adaptive.advisoryPartitionSizeInBytes"
+
+
+@dataclass(frozen=True)
+class ColumnExchange:
+    """Distributes the rows of tasks by the partitions of a target, and writes them."""
+
+    target: WriteTarget
+    source: RowSource
+    describe_files: Callable[[list[WrittenFile]], pa.Table] | None = None  # a note about the files of a task
+
+    @staticmethod
+    def suits(target: WriteTarget) -> bool:
+        """Return whether rows of a target can be exchanged this way: by partition, and without an order."""
+        return target.distribution == "hash" and target.partitioner.is_partitioned and not target.write_order.fields
+
+    def run(self, frame: DataFrame, *, holds_rows: bool) -> list[TaskOutput]:
+        """Run the source on the Arrow batches of a frame, and write its rows; `holds_rows`: they are the frame's."""
+        self.target.check()
+        options = {_ADVISORY: f"{int(self.target.target_file_size * _SHUFFLED_PER_WRITTEN)}b"}
+        return run_writing_job(frame, self._write, self.target, options, exchange=self._exchange, holds_rows=holds_rows)
+
+    def _exchange(self, frame: DataFrame) -> DataFrame:
+        split = map_in_arrow(frame, self._split_function(), _DDL)
+        return split.hint("rebalance", "tuple").sortWithinPartitions("tuple")
+
+    def _split_function(self) -> Callable[[Batches], Batches]:
+        source, target = self.source, self.target
+
+        def split(batches: Batches) -> Iterator[pa.RecordBatch]:
+            notes: list[pa.Table] = []
+            try:
+                for rows in join_small_batches(source(batches, notes), _SPLIT_ROWS, _SPLIT_BYTES):
+                    yield _payloads(rows, target)
+            except (UserError, CorruptFile, MissingFile) as e:  # after any other error another attempt may help
+                yield _exchange_rows([{"problem": str(e), "is_input": isinstance(e, UserError)}])
+                return
+            yield _exchange_rows([{"note": to_ipc(note)} for note in notes])
+
+        return split
+
+    def _write(self, batches: Batches, names: FileNames) -> tuple[list[WrittenFile], pa.Table | None]:
+        notes: list[pa.Table] = []
+        files = write_pieces(_received_pieces(batches, self.target, notes), self.target, names, is_clustered=True)
+        if self.describe_files is not None:
+            notes.append(self.describe_files(files))
+        return files, pa.concat_tables(notes) if notes else None
+
+
+def _payloads(rows: pa.RecordBatch, target: WriteTarget) -> pa.RecordBatch:
+    """Split rows by partition, and encode each part in pieces of bounded size."""
+    assigned = assign_rows(rows, target.file_schema, target.arrow_schema)
+    encoded: list[Mapping[str, object]] = []
+    for piece in target.partitioner.split_by_partition(assigned, copies=False):
+        tuple_ipc = to_ipc(pa.Table.from_batches([piece.tuple_row]))
+        bytes_per_row = piece.rows.nbytes / piece.rows.num_rows
+        step = max(int(_PAYLOAD_BYTES / max(bytes_per_row, 1)), 1)
+        for start in range(0, piece.rows.num_rows, step):
+            part = pa.Table.from_batches([piece.rows.slice(start, step)])
+            encoded.append({"tuple": tuple_ipc, "rows": to_ipc(part)})
+    return _exchange_rows(encoded)
+
+
+def _exchange_rows(rows: list[Mapping[str, object]]) -> pa.RecordBatch:
+    return pa.RecordBatch.from_pylist(rows, schema=_SCHEMA)
+
+
+def _received_pieces(batches: Batches, target: WriteTarget, notes: list[pa.Table]) -> Iterator[PartitionRows]:
+    """Decode what the exchange brings; raise the first problem that a task before it found."""
+    for batch in batches:
+        for tuple_ipc, rows, note, problem, is_input in zip(*batch.columns, strict=True):
+            if problem.is_valid:
+                raise (UserError if is_input.as_py() else TableError)(problem.as_py())
+            if note.is_valid:
+                notes.append(from_ipc(note.as_buffer()))
+                continue
+            [tuple_row] = from_ipc(tuple_ipc.as_buffer()).to_batches()
+            for part in from_ipc(rows.as_buffer()).to_batches():
+                yield PartitionRows(target.partitioner.key_of(tuple_row), part, tuple_row)
