@@ -71,7 +71,7 @@ class WriteRows(SnapshotVerb[WritePlan, WriteResult]):
 
     def _write(self, context: TableContext, plan: WritePlan, execution: Execution) -> WrittenRows:
         with execution.phase("write"):
-            files = EntryTable(write_rows(self.rows, plan.target, context.spark), context.specs)
+            files = EntryTable(write_rows(self.rows, plan.target), context.specs)
         action = with_added_files(plan.action, files)
         return WrittenRows(files, action=action, written_files=files["file_path"].to_pylist())
 

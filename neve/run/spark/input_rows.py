@@ -1,13 +1,12 @@
 """Accept rows as a Spark DataFrame, Arrow, pandas, or a list of dictionaries.
 
-Small rows that are already in this process are written here, because a Spark job costs more than encoding them. The
-same code converts and writes them, so the result is the same. Larger rows are sent to Spark, unless they have types
-that Spark would round, such as nanoseconds.
+Rows that are already in this process are written here, in threads: handing them to Spark costs more than encoding
+them. The same code converts and writes them, so the result is the same.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pandas as pd
@@ -24,11 +23,9 @@ from neve.run.read.conversions import conversion
 from neve.run.read.types import ArrowFlavor
 from neve.run.spark.write import write_dataframe
 from neve.run.write.conversions import unwrap_type, unwrap_values
-from neve.run.write.data_files import write_arrow_table
+from neve.run.write.data_files import write_arrow_table, write_stream
 from neve.run.write.file_schema import arrow_file_schema
 from neve.run.write.target import WriteTarget
-
-LOCAL_BYTES = 64 << 20
 
 _SPARK_COMPATIBLE_TYPES: Mapping[pa.DataType, pa.DataType] = {
     pa.uint8(): pa.int16(),
@@ -47,14 +44,14 @@ _SPARK_COMPATIBLE_TYPES: Mapping[pa.DataType, pa.DataType] = {
 InputRows = Any  # a DataFrame, pa.Table, pa.RecordBatch, pa.RecordBatchReader, pd.DataFrame or a list of dictionaries
 
 
-def write_rows(rows: InputRows, target: WriteTarget, spark: Callable[[], SparkSession]) -> pa.Table:
-    """Write rows of any kind to data files; Spark is started only if it is needed."""
-    if isinstance(rows, DataFrame):
-        return write_dataframe(rows, target)
-    table = as_arrow(rows, target.schema)
-    if table.nbytes <= LOCAL_BYTES or not all(_is_exact_in_spark(f.type) for f in table.schema):
-        return write_arrow_table(table, target)
-    return write_dataframe(_create_dataframe(spark(), table), target)
+def write_rows(rows: InputRows, target: WriteTarget) -> pa.Table:
+    """Write rows of any kind to data files. A reader is written as its batches arrive, unless they must be sorted."""
+    match rows:
+        case DataFrame():
+            return write_dataframe(rows, target)
+        case pa.RecordBatchReader() if not target.write_order.fields:
+            return write_stream(rows, target)
+    return write_arrow_table(as_arrow(rows, target.schema), target)
 
 
 def as_dataframe(spark: SparkSession, rows: InputRows, schema: Schema) -> DataFrame:
@@ -181,14 +178,3 @@ def _has_undecided_type(own: pa.DataType, kind: pa.DataType) -> bool:
         types = {f.name: f.type for f in kind}
         return all(f.name in types for f in own) and any(_has_undecided_type(f.type, types[f.name]) for f in own)
     return False
-
-
-def _is_exact_in_spark(kind: pa.DataType) -> bool:
-    """Return whether Spark holds values of a type without changing them."""
-    if pa.types.is_nested(kind):
-        return all(_is_exact_in_spark(kind.field(at).type) for at in range(kind.num_fields))
-    if pa.types.is_timestamp(kind):
-        return bool(kind.unit in ("s", "ms", "us"))
-    exact = [pa.bool_(), pa.string(), pa.large_string(), pa.binary(), pa.large_binary(), pa.date32()]
-    exact += [pa.float32(), pa.float64()]
-    return kind in exact or bool(pa.types.is_signed_integer(kind) or pa.types.is_decimal128(kind))

@@ -17,6 +17,7 @@ import os
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
+from os import cpu_count
 from pathlib import PurePosixPath
 from uuid import uuid4
 
@@ -27,6 +28,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.table.sorting import NullOrder, SortDirection, SortOrder
 
 from neve.io.files import delete_files, fsync_paths, translate_storage_errors
+from neve.io.parallel import map_in_threads
 from neve.io.storage_paths import local_file_path
 from neve.run.write.partitioning import FileNames, PartitionRows, apply_transform, column_by_id
 from neve.run.write.rolling_writer import RollingWriter, WrittenFile
@@ -36,6 +38,8 @@ from neve.tree.entries import DETAIL, Content, EntryTable, Status
 
 # Splitting a batch by partition has a fixed cost, so small batches are joined first: up to so many rows or bytes.
 _MIN_BATCH_ROWS, _MIN_BATCH_BYTES = 65536, 32 << 20
+_MAX_BATCH_BYTES = 1 << 30
+_SHARE_BYTES = 256 << 20  # of a table in memory that is worth a thread, and files of its own
 
 
 def join_small_batches(
@@ -139,7 +143,9 @@ def write_batches(
         assign_rows(batch, target.file_schema, target.arrow_schema)
         for batch in join_small_batches(batches, _MIN_BATCH_ROWS)
     )
-    return _write_all(map(partitioner.split_by_partition, assigned), target, names, is_clustered)
+    # Rows of clustered batches are written at once, and need not be copied one partition at a time.
+    groups = (partitioner.split_by_partition(rows, copies=not is_clustered) for rows in assigned)
+    return _write_all(groups, target, names, is_clustered)
 
 
 def write_pieces(
@@ -202,14 +208,47 @@ def sort_rows(rows: pa.RecordBatch, schema: Schema, order: SortOrder) -> pa.Reco
 
 
 def write_arrow_table(rows: pa.Table, target: WriteTarget) -> pa.Table:
-    """Write an Arrow table to data files from this process, and return the files as rows of an entry table."""
+    """Write an Arrow table to data files from this process, and return the files as rows of an entry table.
+
+    A large table is written in shares, as many at the same time as there are cores.
+    """
     target.check()
     check_assignable(rows.schema, target.file_schema)
-    if not rows.num_rows:
-        return data_file_entries([], target)
-    batches: list[pa.RecordBatch] = rows.combine_chunks().to_batches()
-    if target.write_order.fields:  # all rows are in memory, so the order holds across files
-        assigned = pa.concat_batches([assign_rows(b, target.file_schema, target.arrow_schema) for b in batches])
-        batches = [sort_rows(assigned, target.schema, target.write_order)]
+    write_id, finished = str(uuid4()), list[WrittenFile]()
+    # All rows are in memory, so the order of a sorted table can hold across files.
+    count = 1 if target.write_order.fields else min(cpu_count() or 1, rows.nbytes // _SHARE_BYTES + 1)
+    share_rows = -(-rows.num_rows // count)
+
+    def write_share(number: int) -> list[WrittenFile]:
+        share = rows.slice(number * share_rows, share_rows)
+        names = FileNames(number, 0, write_id)
+        files = write_batches(_batches_to_write(share, target), target, names, is_clustered=True)
+        finished.extend(files)
+        return files
+
+    try:
+        shares = map_in_threads(write_share, range(count if rows.num_rows else 0), count)
+    except BaseException:
+        delete_files(target.open_io(), [f.path for f in finished])
+        raise
+    return data_file_entries([file for share in shares for file in share], target)
+
+
+def write_stream(batches: pa.RecordBatchReader, target: WriteTarget) -> pa.Table:
+    """Write rows as they arrive, and return the files as rows of an entry table; the order of the rows stays."""
+    target.check()
+    check_assignable(batches.schema, target.file_schema)
     names = FileNames(0, 0, str(uuid4()))
-    return data_file_entries(write_batches(batches, target, names, is_clustered=True), target)
+    return data_file_entries(write_batches(batches, target, names, is_clustered=False), target)
+
+
+def _batches_to_write(rows: pa.Table, target: WriteTarget) -> Iterator[pa.RecordBatch]:
+    """Yield rows in batches as large as arrays of text can be, so that few files are begun for each partition."""
+    if target.write_order.fields:
+        batches = rows.combine_chunks().to_batches()
+        assigned = pa.concat_batches([assign_rows(b, target.file_schema, target.arrow_schema) for b in batches])
+        yield sort_rows(assigned, target.schema, target.write_order)
+        return
+    step = max(rows.num_rows * _MAX_BATCH_BYTES // max(rows.nbytes, 1), 1)
+    for start in range(0, rows.num_rows, step):
+        yield from rows.slice(start, step).combine_chunks().to_batches()
