@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
@@ -23,7 +24,7 @@ from neve.run.spark.column_exchange import ColumnExchange
 from neve.run.spark.read_columns import column_by_name
 from neve.run.spark.types import spark_schema
 from neve.run.spark.write import write_dataframe
-from neve.run.spark.writing_job import run_writing_job, written_entries
+from neve.run.spark.writing_job import MAX_LOCAL_BYTES, run_tasks_in_process, run_writing_job, written_entries
 from neve.run.write.data_files import write_batches
 from neve.run.write.partitioning import FileNames
 from neve.run.write.patch import FILE_TASK_COLUMN, Patch
@@ -50,7 +51,21 @@ class PatchJob:
         def task(batches: Iterable[pa.RecordBatch], names: FileNames) -> tuple[list[WrittenFile], pa.Table | None]:
             return write_batches(patch.patched_rows(batches), target, names, is_clustered=False), None
 
+        if self._is_small:
+            return written_entries(run_tasks_in_process(self._task_inputs(), task, target), target)
         return written_entries(run_writing_job(self._tasks_and_changes(), task, target, {}), target)
+
+    @property
+    def _is_small(self) -> bool:
+        """True if the files are rewritten in this process: a Spark job would cost more than the rows."""
+        return self.changes is None and pc.sum(self.tasks["file_size_in_bytes"]).as_py() <= MAX_LOCAL_BYTES
+
+    def _task_inputs(self) -> list[pa.RecordBatch]:
+        """Return what each task gets, if there are no changes but removed rows."""
+        file_tasks = self._file_task_rows()
+        groups = file_tasks[_GROUP].to_numpy()
+        rows = file_tasks.select([POSITION_COLUMN, CLAUSE_COLUMN, FILE_TASK_COLUMN]).combine_chunks().to_batches()[0]
+        return [rows.take(pa.array(np.flatnonzero(groups == group))) for group in np.unique(groups)]
 
     def write_unsorted(self) -> pa.Table:
         """Rewrite files that are not, or will not be, in the table's sort order; the new files are marked unsorted."""

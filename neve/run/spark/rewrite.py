@@ -44,7 +44,14 @@ from neve.run.spark.distribution import (
 )
 from neve.run.spark.read import read_dataframe
 from neve.run.spark.store_assignment import assign_dataframe
-from neve.run.spark.writing_job import TaskOutput, WritingTask, run_writing_job, written_entries
+from neve.run.spark.writing_job import (
+    MAX_LOCAL_BYTES,
+    TaskOutput,
+    WritingTask,
+    run_tasks_in_process,
+    run_writing_job,
+    written_entries,
+)
 from neve.run.table_facts import TableFacts
 from neve.run.write.data_files import write_batches
 from neve.run.write.partitioning import FileNames
@@ -55,6 +62,7 @@ from neve.run.write.target import WriteTarget
 from neve.run.zorder import z_keys
 
 _TASK, _GROUP = "__neve_task", "__neve_group"
+_TASK_COLUMNS = [POSITION_COLUMN, CLAUSE_COLUMN, FILE_TASK_COLUMN, _GROUP]  # what a task that reads files gets
 _EXCHANGE_SPLIT_BYTES = 64 << 20  # of files that a task reads and splits by partition
 _NO_EFFECTS = Effects((), ())
 _CHECKSUM_FIELDS = [("rows", pa.int64()), ("total", pa.string())]
@@ -104,8 +112,17 @@ class RewriteJob:
     def rewrite_in_place(self, groups: Sequence[FileGroup]) -> list[RewrittenGroups]:
         """Rewrite groups whose rows stay in their partition, all in one job without a shuffle of rows."""
         self.target.check()
+        if sum(group.bytes for group in groups) <= MAX_LOCAL_BYTES:
+            table, count = _task_table_of(groups)
+            rows = table.select(_TASK_COLUMNS).combine_chunks().to_batches()[0]
+            inputs = [rows.filter(pc.equal(table[_TASK].combine_chunks(), task)) for task in range(count)]
+            outputs = run_tasks_in_process(inputs, self._reading_task(), self.target)
+        else:
+            outputs = run_writing_job(
+                self._spread_tasks(*_task_table_of(groups)), self._reading_task(), self.target, {}, holds_rows=False
+            )
         by_group: dict[int | None, list[TaskOutput]] = defaultdict(list)
-        for output in run_writing_job(self._file_task_rows(groups), self._reading_task(), self.target, {}):
+        for output in outputs:
             by_group[None if output.note is None else output.note["group"][0].as_py()].append(output)
         return [self._collect_groups((group,), by_group[group.group_id]) for group in groups]
 
@@ -220,24 +237,25 @@ class RewriteJob:
         lineage = ("_row_id", "_last_updated_sequence_number") if self.target.options.row_lineage else ()
         return assign_dataframe(read_dataframe(self.spark, group.scan, self.facts, lineage), self.target.file_schema)
 
-    def _file_task_rows(self, groups: Sequence[FileGroup]) -> DataFrame:
-        """Return one row per file or part of a file, in the task that reads it; each group has tasks of its own."""
-        tables, first = [], 0
-        for group in groups:
-            parts = split_large_files(_file_tasks(group), group.split_size)
-            tables.append(_task_table(parts, group.output_files, first, group.group_id))
-            first = int(tables[-1][_TASK].to_numpy().max(initial=first - 1)) + 1
-        return self._spread_tasks(pa.concat_tables(tables), first)
-
     def _exchange_tasks(self, groups: Sequence[FileGroup]) -> DataFrame:
-        """Return the same for all groups together: as many tasks as their bytes are worth."""
+        """Return one row per file or part of a file, for as many tasks as the bytes of all groups are worth."""
         parts = split_large_files(pa.concat_tables([_file_tasks(group) for group in groups]), _EXCHANGE_SPLIT_BYTES)
         count = group_count(parts["file_size_in_bytes"].to_numpy() // parts["parts"].to_numpy())
         return self._spread_tasks(_task_table(parts, count), count)
 
     def _spread_tasks(self, table: pa.Table, count: int) -> DataFrame:
         spread = self.spark.createDataFrame(table).repartitionById(max(count, 1), F.col(_TASK).cast("int"))
-        return spread.sortWithinPartitions("place").select(POSITION_COLUMN, CLAUSE_COLUMN, FILE_TASK_COLUMN, _GROUP)
+        return spread.sortWithinPartitions("place").select(*_TASK_COLUMNS)
+
+
+def _task_table_of(groups: Sequence[FileGroup]) -> tuple[pa.Table, int]:
+    """Return one row per file or part of a file, in tasks of its group, and the number of tasks."""
+    tables, count = [], 0
+    for group in groups:
+        parts = split_large_files(_file_tasks(group), group.split_size)
+        tables.append(_task_table(parts, group.output_files, count, group.group_id))
+        count = int(tables[-1][_TASK].to_numpy().max(initial=count - 1)) + 1
+    return pa.concat_tables(tables), count
 
 
 def _file_tasks(group: FileGroup) -> pa.Table:

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from os import cpu_count
 from uuid import uuid4
 
 import pyarrow as pa
@@ -21,6 +22,7 @@ from pyspark.storagelevel import StorageLevel
 
 from neve.errors import CorruptFile, MissingFile, TableError, UserError, WriteFailed
 from neve.io.files import delete_files
+from neve.io.parallel import map_in_threads
 from neve.run.spark.arrow_exchange import from_ipc, to_ipc
 from neve.run.spark.arrow_job import MEASURED, run_in_arrow
 from neve.run.spark.session import is_classic, temporary_options
@@ -28,6 +30,8 @@ from neve.run.write.data_files import data_file_entries
 from neve.run.write.partitioning import FileNames
 from neve.run.write.rolling_writer import WrittenFile
 from neve.run.write.target import WriteTarget
+
+MAX_LOCAL_BYTES = 128 << 20  # of files that are rewritten in this process, because a Spark job would cost more
 
 Batches = Iterable[pa.RecordBatch]
 WritingTask = Callable[[Batches, FileNames], tuple[list[WrittenFile], pa.Table | None]]
@@ -90,6 +94,25 @@ def run_writing_job(
         delete_files(target.open_io(), written_entries(outputs, target)["file_path"].to_pylist())
         raise (UserError if failed.is_input else TableError)(failed.problem)
     return outputs
+
+
+def run_tasks_in_process(inputs: Sequence[pa.RecordBatch], task: WritingTask, target: WriteTarget) -> list[TaskOutput]:
+    """Run a task for each input in a thread of this process, without a Spark job, and return the output of each.
+
+    The written files are deleted if a task fails.
+    """
+    write_id, finished = str(uuid4()), list[WrittenFile]()
+
+    def run(number: int) -> TaskOutput:
+        files, note = task([inputs[number]], FileNames(number, 0, write_id))
+        finished.extend(files)
+        return TaskOutput(data_file_entries(files, target) if files else None, note)
+
+    try:
+        return map_in_threads(run, range(len(inputs)), cpu_count() or 1)
+    except BaseException:
+        delete_files(target.open_io(), [file.path for file in finished])
+        raise
 
 
 def written_entries(outputs: Sequence[TaskOutput], target: WriteTarget) -> pa.Table:
