@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
@@ -27,12 +28,13 @@ from neve.ops.scan import is_exact_in_spark
 from neve.ops.verb import Execution
 from neve.plan.row_change import stays_in_partition_and_order
 from neve.run.change_tally import CLAUSE_COLUMN, FILE_COLUMN, Tally
-from neve.run.find_rows import tally_matching_rows
+from neve.run.find_rows import tally_matching_rows, tally_rows
 from neve.run.read.tasks import build_task_table
 from neve.run.spark.patch import PatchJob
 from neve.run.spark.session import quiet_errors
 from neve.run.spark.write import count_changes, write_changes
 from neve.run.spark.writing_job import persisted
+from neve.run.write.data_files import write_arrow_table
 from neve.run.write.delete_files import write_deletes
 from neve.run.write.patch import Patch
 from neve.run.write.target import WriteOptions, WriteTarget
@@ -79,12 +81,17 @@ class ChangeExecution:
 
     def _write_merge_on_read(self) -> WrittenChange:
         change, plan = self.change, self.change.plan
-        if any(change.effects.writes):
-            with self.execution.phase("write"):
-                added, tally = write_changes(change.rows(), self._write_target(), change.effects)
-            self.written_paths += added["file_path"].to_pylist()
+        added: list[pa.Table] = []
+        if not any(change.effects.writes):
+            tally = self._count(change.positions)
+        elif (changes := self._find_patches()) is not None:
+            tally = tally_rows(changes.to_batches(), change.effects)
+            added += self._write_changed_rows(TouchedFiles.of(plan.read, tally), tally, changes)
         else:
-            added, tally = None, self._count(change.positions)
+            with self.execution.phase("write"):
+                files, tally = write_changes(change.rows(), self._write_target(), change.effects)
+            self.written_paths += files["file_path"].to_pylist()
+            added.append(files)
         self._refuse_ambiguous(tally)
         touched = TouchedFiles.of(plan.read, tally)
         inserted, tally = self._write_remaining_inserts(tally)
@@ -94,15 +101,30 @@ class ChangeExecution:
             deletes = write_deletes(partly_deleted.deleted_positions, self._write_target())
         self.written_paths += deletes["file_path"].to_pylist()
         removed = EntryTable.concat([plan.whole.files, emptied.deleted_positions.files], self.context.specs)
-        files = self._entry_table(inserted if added is None else [added, *inserted])
-        return WrittenChange(tally, files, deletes, removed, partly_deleted.superseded_deletes, touched.files)
+        data = self._entry_table([*added, *inserted])
+        return WrittenChange(tally, data, deletes, removed, partly_deleted.superseded_deletes, touched.files)
 
     def _write_copy_on_write(self) -> WrittenChange:
         change = self.change
         if not any(change.effects.writes):
             return self._rewrite_files(self._count(change.positions), None)
+        if (found := self._find_patches()) is not None:
+            return self._rewrite_files(tally_rows(found.to_batches(), change.effects), found)
         with persisted(change.patches()) as changes:
             return self._rewrite_files(self._count(lambda: changes), changes)
+
+    def _find_patches(self) -> pa.Table | None:
+        with self.execution.phase("scan"):
+            return self.change.local_patches() if self.change.plan.judge.engine == "arrow" else None
+
+    def _write_changed_rows(self, touched: TouchedFiles, tally: Tally, changes: pa.Table) -> Iterator[pa.Table]:
+        if not len(touched.files):
+            return
+        with self.execution.phase("write"):
+            rows = self._patch_job(touched, tally, changes).changed_rows()
+            files = write_arrow_table(rows, self._write_target())
+        self.written_paths += files["file_path"].to_pylist()
+        yield files
 
     def _count(self, rows: Callable[[], DataFrame]) -> Tally:
         plan, effects = self.change.plan, self.change.effects
@@ -111,12 +133,14 @@ class ChangeExecution:
                 return tally_matching_rows(plan.read, self.context.facts, plan.row_filter, effects)
             return count_changes(rows(), effects)
 
-    def _rewrite_files(self, tally: Tally, changes: DataFrame | None) -> WrittenChange:
+    def _rewrite_files(self, tally: Tally, changes: DataFrame | pa.Table | None) -> WrittenChange:
         """Rewrite the files that hold a match, and write the rows that belong to no file yet."""
         self._refuse_ambiguous(tally)
         specs, touched = self.context.specs, TouchedFiles.of(self.change.plan.read, tally)
         patched = list(self._patch_files(touched, tally, changes))
-        if changes is not None and tally.has_new_rows:  # inserted rows, and those of files that change as a whole
+        if (
+            isinstance(changes, DataFrame) and tally.has_new_rows
+        ):  # inserted rows, and those of files that change as a whole
             with self.execution.phase("write"):
                 rows = changes.where(F.col(FILE_COLUMN).isNull())
                 patched.append(write_changes(rows, self._write_target(), self.change.effects)[0])
@@ -126,7 +150,9 @@ class ChangeExecution:
         added = self._entry_table([*patched, *inserted])
         return WrittenChange(tally, added, EntryTable.empty(specs), removed, None, touched.files)
 
-    def _patch_files(self, touched: TouchedFiles, tally: Tally, changes: DataFrame | None) -> Iterator[pa.Table]:
+    def _patch_files(
+        self, touched: TouchedFiles, tally: Tally, changes: DataFrame | pa.Table | None
+    ) -> Iterator[pa.Table]:
         if not len(touched.files):
             return
         schema = self.context.metadata.schema()
@@ -153,16 +179,19 @@ class ChangeExecution:
             self.written_paths += files["file_path"].to_pylist()
             yield files
 
-    def _patch_job(self, touched: TouchedFiles, tally: Tally, changes: DataFrame | None) -> PatchJob:
+    def _patch_job(self, touched: TouchedFiles, tally: Tally, changes: DataFrame | pa.Table | None) -> PatchJob:
         tasks = build_task_table(touched.files, touched.plan.deletes, touched.plan.attached)
         patch = Patch(self.context.facts, self._write_target(), self.change.effects, self.change.assigned_columns)
-        spark = self.context.spark()
+        job = PatchJob(self.context.spark, patch, tasks, tally.removed_positions)
         if changes is None:
-            return PatchJob(spark, patch, tasks, removed_positions=tally.removed_positions)
-        chosen = spark.createDataFrame(pa.table({FILE_COLUMN: touched.files["ordinal"]}))
+            return job
+        if isinstance(changes, pa.Table):
+            is_chosen = pc.is_in(changes[FILE_COLUMN], value_set=touched.files["ordinal"].combine_chunks())
+            return replace(job, changes=changes.filter(is_chosen))
+        chosen = self.context.spark().createDataFrame(pa.table({FILE_COLUMN: touched.files["ordinal"]}))
         changed = changes.where(F.col(FILE_COLUMN).isNotNull()).join(F.broadcast(chosen), FILE_COLUMN, "left_semi")
         removes = [number for number, is_removed in enumerate(self.change.effects.removes) if is_removed]
-        return PatchJob(spark, patch, tasks, changes=changed.where(F.col(CLAUSE_COLUMN).isin(removes)))
+        return replace(job, changes=changed.where(F.col(CLAUSE_COLUMN).isin(removes)))
 
     def _write_remaining_inserts(self, tally: Tally) -> tuple[list[pa.Table], Tally]:
         """Write the new rows that depend on the matches; returns their files and the tally of all rows."""

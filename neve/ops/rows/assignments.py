@@ -120,6 +120,14 @@ class Assignments:
         """Return the new value of every assigned column, computed from the old row."""
         return {name: self._assigned_column(name) for name in self.columns}
 
+    def columns_read(self) -> set[str] | None:
+        """Return the columns that the expressions may name, in lower case; None if that cannot be told."""
+        texts = [a.value for a in self.assignments if isinstance(a.value, str)]
+        if len(texts) < len(self.assignments):
+            return None
+        named = {part for text in texts for name in features_of(text).columns for part in split_name(name.lower())}
+        return named | {a.path[0].lower() for a in self.assignments if len(a.path) > 1}
+
     def first_truncated_column(self) -> NestedField | None:
         """Return a column whose new values come from the old row, and so would be cut on the way through Spark."""
         rounded = [f for f in self.schema.fields if is_rounded_by_spark(f.field_type)]

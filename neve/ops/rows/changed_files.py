@@ -49,6 +49,8 @@ class RowChange:
     positions: Callable[[], DataFrame]  # the changed rows of existing files, without values
     patches: Callable[[], DataFrame]  # the same rows with the assigned columns, and new rows with all columns
     rows: Callable[[], DataFrame]  # the same rows with all columns
+    # the changed rows of existing files with their new values, found in this process; None: Spark has to find them
+    local_patches: Callable[[], pa.Table | None] = lambda: None
     is_unique: bool = True  # a row that is matched twice is an error
     inserts: bool = False  # some rows may be new
     # new rows that can be computed only when the matching source rows are known

@@ -24,6 +24,8 @@ from dataclasses import dataclass, replace
 from functools import reduce
 from typing import Self
 
+import pyarrow as pa
+from pyiceberg.expressions import BooleanExpression
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
@@ -43,8 +45,10 @@ from neve.ops.rows.target_rows import (
     translate_spark_errors,
 )
 from neve.run.change_tally import CHANGE_COLUMNS, CLAUSE_COLUMN, FILE_COLUMN, POSITION_COLUMN, Effects
+from neve.run.find_rows import read_matching_rows
 from neve.run.read.types import first_column_rounded_by_spark
 from neve.run.spark.expressions import ExpressionChecker, SqlOrColumn
+from neve.run.spark.input_rows import as_dataframe
 from neve.run.spark.read_columns import column_by_name
 
 _WHERE = "UPDATE WHERE"
@@ -93,10 +97,19 @@ class Update(RowStatement[UpdateResult]):
             refuse_truncated([assignments], "UPDATE")
             columns = metadata_columns_in(context, [self.condition, *(v for _, v in self.assignments)])
             read, whole = (TargetRows(context, part, self._alias(context), columns) for part in (plan.read, plan.whole))
-            job = _UpdateJob(context, assignments, ready.values[_WHERE], read, whole)
+            job = _UpdateJob(context, assignments, ready.values[_WHERE], plan.row_filter, read, whole)
             if not plan.is_empty:
                 job = job.with_checked_expressions()
-            yield RowChange(self.command, plan, _EFFECTS, job.assignments.columns, job.positions, job.patches, job.rows)
+            yield RowChange(
+                self.command,
+                plan,
+                _EFFECTS,
+                job.assignments.columns,
+                job.positions,
+                job.patches,
+                job.rows,
+                job.local_patches if self.condition is not None and not columns else lambda: None,
+            )
 
 
 @dataclass(frozen=True)
@@ -106,6 +119,7 @@ class _UpdateJob:
     context: TableContext
     assignments: Assignments
     where: RowCondition
+    expression: BooleanExpression  # the same, as far as files can be evaluated by it
     scanned_rows: TargetRows
     whole_file_rows: TargetRows
 
@@ -127,6 +141,20 @@ class _UpdateJob:
             new = self.assignments.new_columns()
             return self._matching_rows().select(*CHANGE_COLUMNS, *(new[name].alias(name) for name in new))
         return self.rows()
+
+    def local_patches(self) -> pa.Table | None:
+        """The same, found in this process; None if whole files change, or if the rows are many."""
+        schema, names = self.context.metadata.schema(), self.assignments.columns_read()
+        if len(self.whole_file_rows.plan.files) or names is None:
+            return None
+        fields = [f for f in schema.fields if f.name.lower() in names]
+        found = read_matching_rows(self.scanned_rows.plan, self.context.facts, self.expression, fields)
+        if found is None or not found.num_rows:
+            return found
+        frame = as_dataframe(self.context.spark(), found, schema).alias(self.scanned_rows.alias)
+        new = self.assignments.new_columns()
+        with translate_spark_errors("UPDATE SET"):
+            return frame.select(*CHANGE_COLUMNS, *(new[name].alias(name) for name in new)).toArrow()
 
     def rows(self) -> DataFrame:
         """The matching rows with their new values."""

@@ -73,6 +73,7 @@ class FileTask:
     equality_deletes: tuple[EqualityDeletes, ...] = ()
     ordinal: int = -1  # its index in a numbered plan
     part: tuple[int, int] = (0, 1)  # k of n equal byte ranges; only Parquet files are divided
+    wanted: PositionSet | None = None  # rows that matter: row groups without any of them may be skipped
 
 
 SPLIT_BYTES = 128 << 20

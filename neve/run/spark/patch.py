@@ -7,8 +7,10 @@ written, so that a file whose rows go to a thousand partitions does not leave a 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from itertools import pairwise
+from os import cpu_count
 
 import numpy as np
 import pyarrow as pa
@@ -17,6 +19,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 from neve.io.deletion_vectors import PositionSet
+from neve.io.parallel import map_in_threads
 from neve.run.change_tally import CHANGE_COLUMNS, CLAUSE_COLUMN, FILE_COLUMN, POSITION_COLUMN
 from neve.run.read.tasks import group_count
 from neve.run.spark.arrow_exchange import map_in_arrow, to_ipc
@@ -37,11 +40,12 @@ _GROUP = "__neve_group"
 class PatchJob:
     """Files to rewrite, with their changes."""
 
-    spark: SparkSession
+    spark: Callable[[], SparkSession]
     patch: Patch
     tasks: pa.Table  # of `build_task_table`, with ordinals
-    changes: DataFrame | None = None  # rows with `CHANGE_COLUMNS` and the assigned columns
-    removed_positions: Mapping[int, PositionSet] | None = None  # or positions to leave out, by ordinal
+    positions: Mapping[int, PositionSet]  # of the rows that change, by ordinal
+    changes: DataFrame | pa.Table | None = None  # rows with `CHANGE_COLUMNS` and the new values; None: rows are removed
+    groups: int | None = None  # tasks that files are assigned to; None: as many as their bytes are worth
 
     def write_in_place(self) -> pa.Table:
         """Rewrite each file in the task that patches it; return the new files as rows of an entry table."""
@@ -55,31 +59,16 @@ class PatchJob:
             return written_entries(run_tasks_in_process(self._task_inputs(), task, target), target)
         return written_entries(run_writing_job(self._tasks_and_changes(), task, target, {}), target)
 
-    @property
-    def _is_small(self) -> bool:
-        """True if the files are rewritten in this process: a Spark job would cost more than the rows."""
-        return self.changes is None and pc.sum(self.tasks["file_size_in_bytes"]).as_py() <= MAX_LOCAL_BYTES
-
-    def _task_inputs(self) -> list[pa.RecordBatch]:
-        """Return what each task gets, if there are no changes but removed rows."""
-        file_tasks = self._file_task_rows()
-        groups = file_tasks[_GROUP].to_numpy()
-        rows = file_tasks.select([POSITION_COLUMN, CLAUSE_COLUMN, FILE_TASK_COLUMN]).combine_chunks().to_batches()[0]
-        return [rows.take(pa.array(np.flatnonzero(groups == group))) for group in np.unique(groups)]
-
     def write_unsorted(self) -> pa.Table:
         """Rewrite files that are not, or will not be, in the table's sort order; the new files are marked unsorted."""
         target = self.patch.target.with_options(is_sorted=False)
         return replace(self, patch=replace(self.patch, target=target)).write_in_place()
 
-    @property
-    def exchanges_columns(self) -> bool:
-        """True if redistributed rows do not become rows of Spark, which would round some types."""
-        return ColumnExchange.suits(self.patch.target)
-
     def write_redistributed(self) -> pa.Table:
         """Rewrite the files after distributing their rows by their new partition."""
         patch, target = self.patch, self.patch.target
+        if self._is_small and not target.write_order.fields:
+            return replace(self, groups=1).write_in_place()
         if not self.exchanges_columns:
             return write_dataframe(self.patched_rows(), target)
 
@@ -87,6 +76,18 @@ class PatchJob:
             return patch.patched_rows(batches)
 
         return written_entries(ColumnExchange(target, source).run(self._tasks_and_changes(), holds_rows=False), target)
+
+    @property
+    def exchanges_columns(self) -> bool:
+        """True if redistributed rows do not become rows of Spark, which would round some types."""
+        return ColumnExchange.suits(self.patch.target)
+
+    def changed_rows(self) -> pa.Table:
+        """Return the changed rows in all columns of data files, read in this process."""
+        patch = replace(self.patch, only_changed=True)
+        inputs = replace(self, patch=patch)._task_inputs()
+        parts = map_in_threads(lambda rows: list(patch.patched_rows([rows])), inputs, cpu_count() or 1)
+        return pa.Table.from_batches([batch for part in parts for batch in part], patch.target.arrow_schema)
 
     def patched_rows(self) -> DataFrame:
         """Return the rows after the changes."""
@@ -97,33 +98,62 @@ class PatchJob:
 
         return map_in_arrow(self._tasks_and_changes(), task, spark_schema(patch.target.file_schema))
 
-    def _tasks_and_changes(self) -> DataFrame:
+    # -- what tasks get ----------------------------------------------------------------------------------------------
+
+    @property
+    def _is_small(self) -> bool:
+        """True if the files are rewritten in this process: a Spark job would cost more than the rows."""
+        size = pc.sum(self.tasks["file_size_in_bytes"]).as_py()
+        return not isinstance(self.changes, DataFrame) and size <= MAX_LOCAL_BYTES
+
+    @property
+    def _columns(self) -> list[str]:
+        assigned = () if self.changes is None else self.patch.assigned_columns
+        return [POSITION_COLUMN, CLAUSE_COLUMN, FILE_TASK_COLUMN, *assigned]
+
+    def _task_inputs(self) -> list[pa.RecordBatch]:
+        """Return what each task gets, in this process."""
         file_tasks = self._file_task_rows()
+        table = file_tasks
+        if isinstance(self.changes, pa.Table):
+            ordinals, groups = (file_tasks[name].to_numpy() for name in (FILE_COLUMN, _GROUP))
+            group_of = np.zeros(int(ordinals.max()) + 1, np.int32)
+            group_of[ordinals] = groups
+            changes = self.changes.select([*CHANGE_COLUMNS, *self.patch.assigned_columns])
+            changes = changes.append_column(_GROUP, pa.array(group_of[changes[FILE_COLUMN].to_numpy()]))
+            table = pa.concat_tables([file_tasks, changes], promote_options="default")
+        ordered = table.sort_by([(name, "ascending") for name in (_GROUP, FILE_COLUMN, POSITION_COLUMN)])
+        [rows] = ordered.select(self._columns).combine_chunks().to_batches()
+        starts = np.flatnonzero(np.diff(ordered[_GROUP].to_numpy(), prepend=-1))
+        return [rows.slice(start, end - start) for start, end in pairwise([*starts.tolist(), rows.num_rows])]
+
+    def _tasks_and_changes(self) -> DataFrame:
+        """Return what all tasks get, as a DataFrame that is distributed and sorted."""
+        file_tasks, spark = self._file_task_rows(), self.spark()
         count = file_tasks.column(_GROUP).to_numpy().max(initial=0) + 1
-        frame = self.spark.createDataFrame(file_tasks)
-        names = [POSITION_COLUMN, CLAUSE_COLUMN, FILE_TASK_COLUMN]
+        frame = spark.createDataFrame(file_tasks)
         if self.changes is not None:
-            groups = self.spark.createDataFrame(file_tasks.select([FILE_COLUMN, _GROUP]))
-            assigned = self.changes.select(*map(column_by_name, (*CHANGE_COLUMNS, *self.patch.assigned_columns)))
-            changes = assigned.join(F.broadcast(groups), FILE_COLUMN)
-            frame = frame.unionByName(changes, allowMissingColumns=True)
-            names += self.patch.assigned_columns
+            changes = spark.createDataFrame(self.changes) if isinstance(self.changes, pa.Table) else self.changes
+            groups = spark.createDataFrame(file_tasks.select([FILE_COLUMN, _GROUP]))
+            assigned = changes.select(*map(column_by_name, (*CHANGE_COLUMNS, *self.patch.assigned_columns)))
+            frame = frame.unionByName(assigned.join(F.broadcast(groups), FILE_COLUMN), allowMissingColumns=True)
         spread = frame.repartitionById(int(count), F.col(_GROUP).cast("int"))
         ordered = spread.sortWithinPartitions(FILE_COLUMN, POSITION_COLUMN)
-        return ordered.select(*map(column_by_name, names))
+        return ordered.select(*map(column_by_name, self._columns))
 
     def _file_task_rows(self) -> pa.Table:
         """Return one row per file, sorted before its changes, with what is needed to read the file."""
-        removed = self.removed_positions or {}
         ordinals = self.tasks["ordinal"].to_pylist()
-        vectors = [removed[o].encode() if o in removed else None for o in ordinals]
-        table = self.tasks.append_column("gone", pa.array(vectors, pa.binary()))
+        # Rows to remove are known here; other changes follow, and say only which row groups matter.
+        needs_vector = self.changes is None or self.patch.only_changed
+        vectors = [self.positions[o].encode() if needs_vector and o in self.positions else None for o in ordinals]
+        table = self.tasks.append_column("vector", pa.array(vectors, pa.binary()))
         sizes = table["file_size_in_bytes"].to_numpy()
         # Sorted files get a task of their own, because rows of other files would break their order. Other files are
         # assigned to groups of about the same size: in turn, the largest file first.
         groups = np.arange(len(sizes))
         if not self.patch.target.write_order.fields:
-            groups[np.argsort(-sizes, kind="stable")] = np.arange(len(sizes)) % group_count(sizes)
+            groups[np.argsort(-sizes, kind="stable")] = np.arange(len(sizes)) % (self.groups or group_count(sizes))
         return pa.table(
             {
                 FILE_COLUMN: pa.array(ordinals, pa.int32()),

@@ -269,7 +269,7 @@ def _task_table(parts: pa.Table, count: int, first: int = 0, group_id: int = 0) 
     middle = np.cumsum(sizes) - sizes / 2
     share = (middle * count // max(float(sizes.sum()), 1.0)).astype(np.int64)
     number = first + np.unique(np.minimum(share, count - 1), return_inverse=True)[1]
-    with_gone = parts.append_column("gone", pa.nulls(len(parts), pa.binary()))
+    with_vector = parts.append_column("vector", pa.nulls(len(parts), pa.binary()))
     rows = parts.num_rows
     return pa.table(
         {
@@ -278,7 +278,7 @@ def _task_table(parts: pa.Table, count: int, first: int = 0, group_id: int = 0) 
             _GROUP: pa.array(np.full(rows, group_id), pa.int32()),
             POSITION_COLUMN: pa.array(np.full(rows, -1), pa.int64()),
             CLAUSE_COLUMN: pa.array(np.full(rows, -1), pa.int32()),
-            FILE_TASK_COLUMN: pa.array([to_ipc(with_gone.slice(at, 1)) for at in range(rows)], pa.binary()),
+            FILE_TASK_COLUMN: pa.array([to_ipc(with_vector.slice(at, 1)) for at in range(rows)], pa.binary()),
         }
     )
 

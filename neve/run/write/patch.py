@@ -39,6 +39,7 @@ class Patch:
     target: WriteTarget
     effects: Effects
     assigned_columns: tuple[str, ...]
+    only_changed: bool = False  # leave out the rows that stay as they are
 
     def patched_rows(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield the patched rows of files, in the columns of data files; `batches` hold file tasks and changes."""
@@ -47,9 +48,10 @@ class Patch:
         stream = _ChangeStream(batches)
         while (task_bytes := stream.next_file_task()) is not None:
             task_table = pa.ipc.open_stream(task_bytes).read_all()
-            [task] = file_tasks(task_table.drop_columns(["gone"]), self.facts.specs)
-            if (vector := task_table["gone"][0].as_py()) is not None:
-                task = replace(task, positions=decode_vector(vector, task.path))
+            [task] = file_tasks(task_table.drop_columns(["vector"]), self.facts.specs)
+            if (vector := task_table["vector"][0].as_py()) is not None:
+                changed = decode_vector(vector, task.path)
+                task = replace(task, wanted=changed) if self.only_changed else replace(task, positions=changed)
             for batch in reader.batches(task):
                 yield from self._patch_batch(batch, stream, task)
             stream.refuse_unmatched_changes(task)
@@ -66,6 +68,10 @@ class Patch:
             indices = np.searchsorted(positions, applicable.column(POSITION_COLUMN).to_numpy())
             is_written = np.array(self.effects.writes, bool)[applicable.column(CLAUSE_COLUMN).to_numpy()]
             updates = applicable.filter(pa.array(is_written))
+            if self.only_changed:
+                if updates.num_rows:
+                    yield self._changed_rows(rows.take(pa.array(indices[is_written])), updates)
+                continue
             order, keep = np.arange(len(positions)), np.ones(len(positions), bool)
             order[indices[is_written]] = len(positions) + np.arange(updates.num_rows)
             keep[indices[~is_written]] = False
@@ -74,24 +80,35 @@ class Patch:
                 self._patched_column(name, rows.column(name), updates, order, keep) for name in rows.schema.names
             ]
             rows, positions = pa.RecordBatch.from_arrays(columns, schema=rows.schema), positions[keep]
-        if rows.num_rows:
+        if rows.num_rows and not self.only_changed:
             yield rows
+
+    def _changed_rows(self, old: pa.RecordBatch, updates: pa.RecordBatch) -> pa.RecordBatch:
+        columns = [
+            self._new_values(name, column.type, updates) if self._changes(name) else column
+            for name, column in zip(old.schema.names, old.columns, strict=True)
+        ]
+        return pa.RecordBatch.from_arrays(columns, schema=old.schema)
 
     def _patched_column(
         self, name: str, values: pa.Array, updates: pa.RecordBatch, order: Positions, keep: NDArray[np.bool_]
     ) -> pa.Array:
-        is_last_updated = self.target.options.row_lineage and name == LAST_UPDATED.name
-        if name not in self.assigned_columns and not is_last_updated:
+        if not self._changes(name):
             return values if keep.all() else values.filter(pa.array(keep))
         if not updates.num_rows:
             return values.take(pa.array(order))
-        if is_last_updated:
-            new_values = pa.nulls(updates.num_rows, values.type)  # a changed row gets the number of the commit
-        else:
-            field = self.target.schema.find_field(name)
-            new_values = assign_column(updates.column(name), field)
-            refuse_nulls(field.required and new_values.null_count, name)
-        return pa.concat_arrays([values, new_values]).take(pa.array(order))
+        return pa.concat_arrays([values, self._new_values(name, values.type, updates)]).take(pa.array(order))
+
+    def _changes(self, name: str) -> bool:
+        return name in self.assigned_columns or (self.target.options.row_lineage and name == LAST_UPDATED.name)
+
+    def _new_values(self, name: str, kind: pa.DataType, updates: pa.RecordBatch) -> pa.Array:
+        if name not in self.assigned_columns:
+            return pa.nulls(updates.num_rows, kind)  # a changed row gets the number of the commit
+        field = self.target.schema.find_field(name)
+        new_values = assign_column(updates.column(name), field)
+        refuse_nulls(field.required and new_values.null_count, name)
+        return new_values
 
 
 class _ChangeStream:

@@ -70,7 +70,7 @@ class Bench:
             {n: pa.array([pair[at] for pair in pairs], pa.int64()) for at, n in enumerate(("file", "delete"))}
         )
         tasks = build_task_table(self.entries(data, content=0), shared, attached)
-        tasks = tasks.append_column("gone", pa.nulls(len(tasks), pa.binary()))
+        tasks = tasks.append_column("vector", pa.nulls(len(tasks), pa.binary()))
         return [_batch([-1], -1, to_ipc(tasks.slice(at, 1))) for at in range(len(data))]
 
     def ids(self, batches: Sequence[pa.RecordBatch]) -> list[int]:
