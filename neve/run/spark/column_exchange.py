@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
-from neve.errors import CorruptFile, MissingFile, TableError, UserError
+from neve.errors import TableError, UserError
 from neve.run.spark.arrow_exchange import Batches, from_ipc, map_in_arrow, to_ipc
 from neve.run.spark.writing_job import TaskOutput, run_writing_job
 from neve.run.write.data_files import join_small_batches, write_pieces
@@ -28,9 +28,10 @@ from neve.run.write.target import WriteTarget
 RowSource = Callable[[Batches, list[pa.Table]], Iterator[pa.RecordBatch]]
 """Returns the rows that a task contributes; may add notes for the driver to the list."""
 
-_DDL = "tuple binary, rows binary, note binary, problem string, is_input boolean"
+_DDL = "key string, tuple binary, rows binary, note binary, problem string, is_input boolean"
 _SCHEMA = pa.schema(
     [
+        ("key", pa.string()),  # the same for equal tuples, whose Arrow data may differ
         ("tuple", pa.binary()),
         ("rows", pa.binary()),
         ("note", pa.binary()),
@@ -65,7 +66,7 @@ class ColumnExchange:
 
     def _exchange(self, frame: DataFrame) -> DataFrame:
         split = map_in_arrow(frame, self._split_function(), _DDL)
-        return split.hint("rebalance", "tuple").sortWithinPartitions("tuple")
+        return split.hint("rebalance", "key").sortWithinPartitions("key")
 
     def _split_function(self) -> Callable[[Batches], Batches]:
         source, target = self.source, self.target
@@ -75,7 +76,7 @@ class ColumnExchange:
             try:
                 for rows in join_small_batches(source(batches, notes), _SPLIT_ROWS, _SPLIT_BYTES):
                     yield _payloads(rows, target)
-            except (UserError, CorruptFile, MissingFile) as e:  # after any other error another attempt may help
+            except (UserError, TableError) as e:  # after any other error another attempt may help
                 yield _exchange_rows([{"problem": str(e), "is_input": isinstance(e, UserError)}])
                 return
             yield _exchange_rows([{"note": to_ipc(note)} for note in notes])
@@ -100,7 +101,7 @@ def _payloads(rows: pa.RecordBatch, target: WriteTarget) -> pa.RecordBatch:
         step = max(int(_PAYLOAD_BYTES / max(bytes_per_row, 1)), 1)
         for start in range(0, piece.rows.num_rows, step):
             part = pa.Table.from_batches([piece.rows.slice(start, step)])
-            encoded.append({"tuple": tuple_ipc, "rows": to_ipc(part)})
+            encoded.append({"key": repr(piece.key), "tuple": tuple_ipc, "rows": to_ipc(part)})
     return _exchange_rows(encoded)
 
 
@@ -111,7 +112,7 @@ def _exchange_rows(rows: list[Mapping[str, object]]) -> pa.RecordBatch:
 def _received_pieces(batches: Batches, target: WriteTarget, notes: list[pa.Table]) -> Iterator[PartitionRows]:
     """Decode what the exchange brings; raise the first problem that a task before it found."""
     for batch in batches:
-        for tuple_ipc, rows, note, problem, is_input in zip(*batch.columns, strict=True):
+        for _, tuple_ipc, rows, note, problem, is_input in zip(*batch.columns, strict=True):
             if problem.is_valid:
                 raise (UserError if is_input.as_py() else TableError)(problem.as_py())
             if note.is_valid:

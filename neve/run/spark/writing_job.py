@@ -20,7 +20,7 @@ from pyspark import AccumulatorParam, TaskContext
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.storagelevel import StorageLevel
 
-from neve.errors import CorruptFile, MissingFile, TableError, UserError, WriteFailed
+from neve.errors import TableError, UserError, WriteFailed
 from neve.io.files import delete_files
 from neve.io.parallel import map_in_threads
 from neve.run.spark.arrow_exchange import from_ipc, to_ipc
@@ -135,7 +135,7 @@ def _as_spark_task(
         number, attempt = (context.partitionId(), context.taskAttemptId()) if context else (0, 0)
         try:
             files, note = task(batches, FileNames(number, attempt, write_id))
-        except (UserError, CorruptFile, MissingFile) as e:  # after any other error another attempt may help
+        except (UserError, TableError) as e:  # after any other error another attempt may help
             yield _output_batch(problem=str(e), is_input=isinstance(e, UserError))
             return
         add_paths([f.path for f in files])

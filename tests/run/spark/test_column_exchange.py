@@ -1,0 +1,133 @@
+"""Rows that cross Spark's shuffle as columns: they arrive whole, in files of one partition, or with one clear error."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyiceberg.schema import Schema
+from pyiceberg.table.sorting import SortField, SortOrder
+from pyiceberg.transforms import IdentityTransform
+from pyiceberg.types import LongType, NestedField, StringType
+from pyspark.sql import SparkSession
+
+import neve
+from neve.errors import TableError, UserError
+from neve.run.change_tally import CLAUSE_COLUMN, FILE_COLUMN, POSITION_COLUMN, Effects
+from neve.run.spark import column_exchange
+from neve.run.spark.column_exchange import ColumnExchange
+from neve.run.spark.write import write_changes, write_dataframe
+from tests.support.tables import local, rows_of, sorted_rows, written_rows
+
+SIMPLE = Schema(NestedField(1, "id", LongType(), required=True), NestedField(2, "name", StringType()))
+DDL = (
+    "id bigint, name string, price decimal(12, 2), ratio double, at timestamp, day date, raw binary, "
+    "tags array<string>, pair struct<a: int, b: string>"
+)
+ROWS = """
+    id, if(id % 7 = 0, null, concat('n', id % 5)) AS name, cast(id / 3 AS decimal(12, 2)) AS price,
+    if(id % 11 = 0, double('NaN'), id / 8) AS ratio, timestamp_micros(id * 3600000000) AS at,
+    date_from_unix_date(cast(id AS int)) AS day, cast(cast(id AS string) AS binary) AS raw,
+    if(id % 3 = 0, null, array(cast(id AS string), null)) AS tags,
+    named_struct('a', cast(id AS int), 'b', cast(null AS string)) AS pair
+"""
+
+
+@pytest.fixture(params=[512 << 10, 1], ids=["large payloads", "a payload a row"])
+def payloads(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(column_exchange, "_PAYLOAD_BYTES", request.param)
+
+
+@pytest.mark.usefixtures("payloads")
+@pytest.mark.parametrize(
+    "partition_by",
+    ["name", "bucket(4, id)", "years(at)", "days(day)", "truncate(2, name)", "bucket(3, price)", "ratio", "pair.a"],
+)
+def test_rows_arrive_whole_in_files_of_one_partition(spark_lake: neve.Lake, spark: SparkSession, partition_by: str):
+    rows = spark.sql(f"SELECT {ROWS} FROM range(0, 100, 1, 3)")
+    table = spark_lake.create_table("db.t", DDL, [partition_by])
+    plain = spark_lake.create_table("db.plain", DDL)
+    table.append(rows)
+    plain.append(rows)
+    assert rows_of(table.refresh()) == rows_of(plain.refresh())
+    assert not table.verify().findings
+    partitions = {str(row) for row in table.inspect.partitions().select(["partition"]).to_pylist()}
+    assert len(table.scan().plan().files) == len(partitions)
+
+
+def test_exchanged_rows_do_not_become_rows_of_spark(spark: SparkSession, aim: Any, monkeypatch: pytest.MonkeyPatch):
+    """Without the exchange the same rows would be sorted by Spark."""
+    used: list[bool] = []
+    run = ColumnExchange.run
+    monkeypatch.setattr(ColumnExchange, "run", lambda self, *a, **k: used.append(True) or run(self, *a, **k))
+    rows = spark.range(100).selectExpr("id", "cast(id % 3 AS string) AS name")
+    write_dataframe(rows, aim(SIMPLE, [(2, "identity")]))
+    assert used == [True]
+    order = SortOrder(SortField(1, IdentityTransform()), order_id=1)
+    for other in (aim(SIMPLE), aim(SIMPLE, [(2, "identity")], sort_order=order)):
+        write_dataframe(rows, other)
+    assert used == [True]
+
+
+def test_a_row_that_cannot_be_stored_is_one_error_and_leaves_no_file(spark: SparkSession, aim: Any):
+    target = aim(SIMPLE, [(2, "identity")])
+    rows = spark.range(0, 1000, 1, 4).selectExpr("if(id = 777, null, id) AS id", "cast(id % 3 AS string) AS name")
+    with pytest.raises(UserError, match="id"):
+        write_dataframe(rows, target)
+    assert not list(Path(target.location).rglob("*.parquet"))
+
+
+@pytest.mark.usefixtures("payloads")
+def test_changed_rows_are_tallied_before_the_exchange(spark: SparkSession, aim: Any):
+    """Rows that are only removed are counted, and not sent."""
+    target = aim(SIMPLE, [(2, "identity")])
+    rows = spark.range(0, 100, 1, 3).selectExpr(
+        "id",
+        "cast(id % 3 AS string) AS name",
+        f"cast(id % 2 AS int) AS {FILE_COLUMN}",
+        f"id AS {POSITION_COLUMN}",
+        f"cast(id % 5 = 0 AS int) AS {CLAUSE_COLUMN}",
+    )
+    files, tally = write_changes(rows, target, Effects(removes=(True, True), writes=(True, False)))
+    assert tally.rows_by_clause == (80, 20)
+    assert {f: p.cardinality for f, p in tally.removed_positions.items()} == {0: 50, 1: 50}
+    assert sorted(row["id"] for row in written_rows(files)) == [n for n in range(100) if n % 5]
+
+
+@pytest.mark.parametrize("verifies", [False, True])
+def test_a_spec_upgrade_keeps_nanoseconds(spark_lake: neve.Lake, verifies: bool):
+    """Rows that became rows of Spark would be cut to microseconds."""
+    table = spark_lake.create_table("db.t", "id bigint, at timestamp_ns", format_version=3)
+    times = pa.array([n * 1_000_000_007 + n for n in range(100)], pa.timestamp("ns"))
+    table.append(pa.table({"id": range(100), "at": times}))
+    before = sorted_rows(table.refresh())
+    table.evolve_partitions(add=["bucket(4, id)"])
+    rewrite = table.rewrite_data_files().option("rewrite-all", "true")
+    rewrite.verify_rows(verifies).execute()
+    assert sorted_rows(table.refresh()) == before
+    assert table.scan().plan().files.spec_ids() == [1]
+
+
+def test_a_damaged_file_is_one_error_and_leaves_no_file(spark_lake: neve.Lake):
+    table = spark_lake.create_table("db.t", "id bigint, name string")
+    for start in (0, 100):
+        table.append([{"id": start + n, "name": "abc"[n % 3]} for n in range(100)])
+    table.evolve_partitions(add=["name"])
+    [first, *_] = paths = table.scan().plan().files["file_path"].to_pylist()
+    data = local(first).read_bytes()
+    local(first).write_bytes(data[:8] + bytes(len(data) - 100) + data[-92:])
+    with pytest.raises((TableError, UserError), match=local(first).name):
+        table.rewrite_data_files().option("rewrite-all", "true").execute()
+    assert set(local(first).parent.parent.rglob("*.parquet")) == set(map(local, paths))
+
+
+def test_files_say_which_partition_they_hold(spark: SparkSession, aim: Any):
+    target = aim(SIMPLE, [(2, "identity"), (1, "bucket[4]")])
+    written = write_dataframe(spark.range(500).selectExpr("id", "cast(id % 3 AS string) AS name"), target)
+    for row in written.to_pylist():
+        inside = pq.read_table(row["file_path"])
+        assert set(inside["name"].to_pylist()) == {row["p1000"]}
+        assert row["record_count"] == inside.num_rows
