@@ -30,11 +30,10 @@ from neve.plan.row_change import stays_in_partition_and_order
 from neve.run.change_tally import CLAUSE_COLUMN, FILE_COLUMN, Tally
 from neve.run.find_rows import tally_matching_rows, tally_rows
 from neve.run.read.tasks import build_task_table
-from neve.run.spark.patch import PatchJob
+from neve.run.spark.patch import MAX_CARRIED_BYTES, PatchJob
 from neve.run.spark.session import quiet_errors
 from neve.run.spark.write import count_changes, write_changes
 from neve.run.spark.writing_job import persisted
-from neve.run.write.data_files import write_arrow_table
 from neve.run.write.delete_files import write_deletes
 from neve.run.write.patch import Patch
 from neve.run.write.target import WriteOptions, WriteTarget
@@ -120,9 +119,9 @@ class ChangeExecution:
     def _write_changed_rows(self, touched: TouchedFiles, tally: Tally, changes: pa.Table) -> Iterator[pa.Table]:
         if not len(touched.files):
             return
+        job = self._patch_job(touched, tally, changes).of_changed_rows()
         with self.execution.phase("write"):
-            rows = self._patch_job(touched, tally, changes).changed_rows()
-            files = write_arrow_table(rows, self._write_target())
+            files = job.write_together() if touched.plan.stats.bytes <= MAX_CARRIED_BYTES else job.write_redistributed()
         self.written_paths += files["file_path"].to_pylist()
         yield files
 

@@ -28,12 +28,13 @@ from neve.run.spark.read_columns import column_by_name
 from neve.run.spark.types import spark_schema
 from neve.run.spark.write import write_dataframe
 from neve.run.spark.writing_job import MAX_LOCAL_BYTES, run_tasks_in_process, run_writing_job, written_entries
-from neve.run.write.data_files import write_batches
+from neve.run.write.data_files import write_arrow_table, write_batches
 from neve.run.write.partitioning import FileNames
 from neve.run.write.patch import FILE_TASK_COLUMN, Patch
 from neve.run.write.rolling_writer import WrittenFile
 
 _GROUP = "__neve_group"
+MAX_CARRIED_BYTES = 512 << 20  # of files whose changed rows are read in one process
 
 
 @dataclass(frozen=True)
@@ -82,12 +83,16 @@ class PatchJob:
         """True if redistributed rows do not become rows of Spark, which would round some types."""
         return ColumnExchange.suits(self.patch.target)
 
-    def changed_rows(self) -> pa.Table:
-        """Return the changed rows in all columns of data files, read in this process."""
-        patch = replace(self.patch, only_changed=True)
-        inputs = replace(self, patch=patch)._task_inputs()
-        parts = map_in_threads(lambda rows: list(patch.patched_rows([rows])), inputs, cpu_count() or 1)
-        return pa.Table.from_batches([batch for part in parts for batch in part], patch.target.arrow_schema)
+    def of_changed_rows(self) -> PatchJob:
+        """Return the same job for the changed rows alone; the files are not rewritten."""
+        return replace(self, patch=replace(self.patch, only_changed=True))
+
+    def write_together(self) -> pa.Table:
+        """Read the rows in this process, and write them there as one table: sorted, and few files."""
+        patch = self.patch
+        parts = map_in_threads(lambda rows: list(patch.patched_rows([rows])), self._task_inputs(), cpu_count() or 1)
+        rows = pa.Table.from_batches([batch for part in parts for batch in part], patch.target.arrow_schema)
+        return write_arrow_table(rows, patch.target)
 
     def patched_rows(self) -> DataFrame:
         """Return the rows after the changes."""

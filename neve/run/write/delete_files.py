@@ -22,7 +22,8 @@ from neve.io.puffin import pack_vectors
 from neve.io.storage_paths import local_file_path, output_file
 from neve.run.read.metadata_columns import DELETE_PATH_ID, DELETE_POSITION_ID
 from neve.run.write.data_files import join_small_batches, make_durable
-from neve.run.write.target import WriteTarget, parquet_options
+from neve.run.write.parquet_options import parquet_options
+from neve.run.write.target import WriteTarget
 from neve.tree.entries import Content, EntryTable, Status
 
 _BATCH_ROWS = 1 << 20

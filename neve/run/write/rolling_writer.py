@@ -17,9 +17,9 @@ from pyiceberg.io import FileIO
 
 from neve.io.files import translate_storage_errors
 from neve.io.storage_paths import local_file_path, output_file
-from neve.run.write.encodings import dictionary_columns
 from neve.run.write.metrics import RowObservations, file_metrics
-from neve.run.write.target import WriteTarget, parquet_options
+from neve.run.write.parquet_options import dictionary_columns, parquet_options
+from neve.run.write.target import WriteTarget
 
 _NEARLY_FULL = 0.95  # of the target size; another row group would be tiny
 _MAX_WAITING_BATCHES = 64  # more batches are joined into one, because each has an overhead

@@ -1,7 +1,6 @@
 """The target of a write: the parts of a table that matter for new data files, and the options of this write.
 
-A `WriteTarget` is sent to executors, so it holds no connection and no metadata tree. The table properties for Parquet
-are translated to options of pyarrow's writer (`parquet_options`).
+A `WriteTarget` is sent to executors, so it holds no connection and no metadata tree.
 """
 
 from __future__ import annotations
@@ -9,64 +8,21 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from inspect import signature
-from typing import Any, Literal
+from typing import Literal
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 from pyiceberg.io import FileIO, load_file_io
 from pyiceberg.schema import Schema
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.sorting import UNSORTED_SORT_ORDER, SortOrder
 
-from neve.errors import UnsupportedFeature, UserError
+from neve.errors import UnsupportedFeature
 from neve.model.partition import Specs
 from neve.model.properties import TableProperties
 from neve.run.write.file_schema import arrow_file_schema, with_lineage_columns
 from neve.run.write.metrics import LeafColumn, leaf_columns
+from neve.run.write.parquet_options import check_compression
 from neve.run.write.partitioning import Layout, Partitioner
-
-_CODECS_WITHOUT_LEVEL = ("snappy", "uncompressed", "lz4", "lz4_raw")
-_ARROW_CODECS = {"uncompressed": "none", "lz4_raw": "lz4"}  # Arrow's lz4 is the raw one in Parquet files
-_DEFAULT_LEVELS = {"zstd": 3}  # the level of other Iceberg writers; Arrow's own default is 1
-_LIMITS_ROWS_OF_PAGES = "max_rows_per_page" in signature(pq.ParquetWriter.__init__).parameters  # Arrow 23 and later
-
-
-def parquet_options(properties: TableProperties) -> dict[str, Any]:
-    """Return the options of a Parquet writer."""
-    codec = properties.parquet_codec
-    page_rows = {"max_rows_per_page": properties.parquet_page_rows} if _LIMITS_ROWS_OF_PAGES else {}
-    return page_rows | {
-        "compression": _ARROW_CODECS.get(codec, codec),
-        "compression_level": _compression_level(properties),
-        "data_page_size": properties.parquet_page_size,
-        "dictionary_pagesize_limit": properties.parquet_dict_size,
-        "write_page_index": True,
-        "store_schema": False,  # the Iceberg schema is the only one
-        "store_decimal_as_integer": True,
-    }
-
-
-def check_compression(properties: TableProperties) -> None:
-    """Reject a codec or level that is not available."""
-    codec, level = properties.parquet_codec, _compression_level(properties)
-    if codec == "uncompressed":
-        return
-    try:
-        pa.Codec(_ARROW_CODECS.get(codec, codec), compression_level=level)
-    except (ValueError, OSError, NotImplementedError) as e:
-        raise UserError(
-            f"Cannot compress data files with {codec} at level {level}: {e}. "
-            "Change write.parquet.compression-codec or write.parquet.compression-level."
-        ) from e
-
-
-def _compression_level(properties: TableProperties) -> int | None:
-    if properties.parquet_codec in _CODECS_WITHOUT_LEVEL:
-        return None
-    level = properties.parquet_level
-    return _DEFAULT_LEVELS.get(properties.parquet_codec) if level is None else level
-
 
 Distribution = Literal["none", "hash", "range"]
 

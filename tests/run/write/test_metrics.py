@@ -44,8 +44,8 @@ import neve
 from neve.model.properties import TableProperties
 from neve.run.write.file_schema import arrow_file_schema, with_lineage_columns
 from neve.run.write.metrics import RowObservations, file_metrics, leaf_columns
+from neve.run.write.parquet_options import parquet_options
 from neve.run.write.store_assignment import assign_rows
-from neve.run.write.target import parquet_options
 
 
 def measured(

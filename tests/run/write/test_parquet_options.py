@@ -23,8 +23,8 @@ from pyiceberg.types import (
 
 from neve.model.properties import TableProperties
 from neve.run.write.data_files import join_small_batches, write_arrow_table
-from neve.run.write.encodings import dictionary_columns
 from neve.run.write.metrics import leaf_columns
+from neve.run.write.parquet_options import dictionary_columns
 from neve.run.write.target import WriteTarget
 from tests.run.conftest import Aim
 

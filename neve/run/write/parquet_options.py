@@ -1,4 +1,4 @@
-"""Choose the columns of a data file that get a dictionary: those where it pays.
+"""Options of pyarrow's Parquet writer: the table's properties, and the columns that get a dictionary.
 
 A dictionary stores each distinct value once, and a short number for every row. It makes a column of few values smaller
 and faster to read. A column of many values pays for hashing on every write, and readers pay for two encodings, because
@@ -12,18 +12,63 @@ repeats in neighbours look distinct in such a sample, and the column is stored p
 from __future__ import annotations
 
 from collections.abc import Sequence
+from inspect import signature
 from math import ceil, exp, inf, log2
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 from pyiceberg.types import BooleanType, DecimalType, PrimitiveType
 
+from neve.errors import UserError
+from neve.model.properties import TableProperties
 from neve.run.write.metrics import LeafColumn, leaf_values
 
+_CODECS_WITHOUT_LEVEL = ("snappy", "uncompressed", "lz4", "lz4_raw")
+_ARROW_CODECS = {"uncompressed": "none", "lz4_raw": "lz4"}  # Arrow's lz4 is the raw one in Parquet files
+_DEFAULT_LEVELS = {"zstd": 3}  # the level of other Iceberg writers; Arrow's own default is 1
+_LIMITS_ROWS_OF_PAGES = "max_rows_per_page" in signature(pq.ParquetWriter.__init__).parameters  # Arrow 23 and later
 _SAMPLE_ROWS, _SAMPLE_BYTES = 8192, 8 << 20
 _MAX_SHARE = 0.6  # of the plain size: a dictionary that saves less costs more than it saves
 _ALL_DISTINCT = 0.995  # of the sample; beyond it, the number of distinct values cannot be estimated
+
+
+def parquet_options(properties: TableProperties) -> dict[str, Any]:
+    """Return the options of a Parquet writer."""
+    codec = properties.parquet_codec
+    page_rows = {"max_rows_per_page": properties.parquet_page_rows} if _LIMITS_ROWS_OF_PAGES else {}
+    return page_rows | {
+        "compression": _ARROW_CODECS.get(codec, codec),
+        "compression_level": _compression_level(properties),
+        "data_page_size": properties.parquet_page_size,
+        "dictionary_pagesize_limit": properties.parquet_dict_size,
+        "write_page_index": True,
+        "store_schema": False,  # the Iceberg schema is the only one
+        "store_decimal_as_integer": True,
+    }
+
+
+def check_compression(properties: TableProperties) -> None:
+    """Reject a codec or level that is not available."""
+    codec, level = properties.parquet_codec, _compression_level(properties)
+    if codec == "uncompressed":
+        return
+    try:
+        pa.Codec(_ARROW_CODECS.get(codec, codec), compression_level=level)
+    except (ValueError, OSError, NotImplementedError) as e:
+        raise UserError(
+            f"Cannot compress data files with {codec} at level {level}: {e}. "
+            "Change write.parquet.compression-codec or write.parquet.compression-level."
+        ) from e
+
+
+def _compression_level(properties: TableProperties) -> int | None:
+    if properties.parquet_codec in _CODECS_WITHOUT_LEVEL:
+        return None
+    level = properties.parquet_level
+    return _DEFAULT_LEVELS.get(properties.parquet_codec) if level is None else level
 
 
 def dictionary_columns(rows: pa.Table, leaves: Sequence[LeafColumn], dictionary_limit: int) -> list[str]:
