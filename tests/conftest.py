@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from zlib import crc32
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -14,8 +13,6 @@ from pyiceberg.io.pyarrow import PyArrowFileIO
 from pyspark.sql import SparkSession
 
 import neve
-from neve.plan import row_change
-from neve.run.spark import patch, rewrite
 from neve.run.spark.session import local_session
 from tests.peers import agreement_counts as tally
 from tests.peers.jars import NotToBeHad
@@ -69,19 +66,6 @@ def nothing_waits_for_the_disk() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(os, "fsync", lambda descriptor: None)
         yield
-
-
-@pytest.fixture(autouse=True)
-def engine_of_changes(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Small tables are changed in this process. Half of the tests, chosen by their names, make Spark do it.
-
-    `NEVE_ENGINE` chooses one for all tests: `process` or `spark`.
-    """
-    chosen = os.environ.get("NEVE_ENGINE") or ("process", "spark")[crc32(request.node.nodeid.encode()) % 2]
-    if chosen == "spark":
-        monkeypatch.setattr(row_change, "MAX_ARROW_BYTES", -1)
-        monkeypatch.setattr(patch, "MAX_LOCAL_BYTES", -1)
-        monkeypatch.setattr(rewrite, "MAX_LOCAL_BYTES", -1)
 
 
 @pytest.fixture(scope="session")
