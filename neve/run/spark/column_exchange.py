@@ -16,9 +16,9 @@ from dataclasses import dataclass
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
-from neve.errors import TableError, UserError
+from neve.errors import UserError
 from neve.run.spark.arrow_exchange import Batches, from_ipc, map_in_arrow, to_ipc
-from neve.run.spark.writing_job import TaskOutput, run_writing_job
+from neve.run.spark.writing_job import PROBLEMS, ReportedProblem, TaskOutput, run_writing_job
 from neve.run.write.data_files import join_small_batches, write_pieces
 from neve.run.write.partitioning import FileNames, PartitionRows
 from neve.run.write.rolling_writer import WrittenFile
@@ -76,7 +76,7 @@ class ColumnExchange:
             try:
                 for rows in join_small_batches(source(batches, notes), _SPLIT_ROWS, _SPLIT_BYTES):
                     yield _payloads(rows, target)
-            except (UserError, TableError) as e:  # after any other error another attempt may help
+            except PROBLEMS as e:  # after any other error another attempt may help
                 yield _exchange_rows([{"problem": str(e), "is_input": isinstance(e, UserError)}])
                 return
             yield _exchange_rows([{"note": to_ipc(note)} for note in notes])
@@ -114,7 +114,7 @@ def _received_pieces(batches: Batches, target: WriteTarget, notes: list[pa.Table
     for batch in batches:
         for _, tuple_ipc, rows, note, problem, is_input in zip(*batch.columns, strict=True):
             if problem.is_valid:
-                raise (UserError if is_input.as_py() else TableError)(problem.as_py())
+                raise (UserError if is_input.as_py() else ReportedProblem)(problem.as_py())
             if note.is_valid:
                 notes.append(from_ipc(note.as_buffer()))
                 continue

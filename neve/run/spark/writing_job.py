@@ -20,7 +20,7 @@ from pyspark import AccumulatorParam, TaskContext
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.storagelevel import StorageLevel
 
-from neve.errors import TableError, UserError, WriteFailed
+from neve.errors import CorruptFile, MissingFile, TableError, UserError, WriteFailed
 from neve.io.files import delete_files
 from neve.io.parallel import map_in_threads
 from neve.run.spark.arrow_exchange import from_ipc, to_ipc
@@ -41,6 +41,13 @@ _OUTPUT_DDL = "files binary, note binary, problem string, is_input boolean"
 _OUTPUT_SCHEMA = pa.schema(
     [("files", pa.binary()), ("note", pa.binary()), ("problem", pa.string()), ("is_input", pa.bool_())]
 )
+
+
+class ReportedProblem(TableError):
+    """A problem that a task before an exchange has reported."""
+
+
+PROBLEMS = (UserError, CorruptFile, MissingFile, ReportedProblem)  # another attempt of the task would not help
 
 
 @dataclass(frozen=True)
@@ -135,7 +142,7 @@ def _as_spark_task(
         number, attempt = (context.partitionId(), context.taskAttemptId()) if context else (0, 0)
         try:
             files, note = task(batches, FileNames(number, attempt, write_id))
-        except (UserError, TableError) as e:  # after any other error another attempt may help
+        except PROBLEMS as e:  # after any other error another attempt may help
             yield _output_batch(problem=str(e), is_input=isinstance(e, UserError))
             return
         add_paths([f.path for f in files])

@@ -20,7 +20,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-from pyiceberg.types import BooleanType, DecimalType, PrimitiveType
+from pyiceberg.types import BooleanType, DecimalType
 
 from neve.errors import UserError
 from neve.model.properties import TableProperties
@@ -79,20 +79,24 @@ def dictionary_columns(rows: pa.Table, leaves: Sequence[LeafColumn], dictionary_
     return [
         leaf.parquet_path
         for leaf in leaves
-        if not isinstance(leaf.kind, BooleanType)
-        and _saves_space(leaf_values(sample, leaf.path), leaf.kind, scale, dictionary_limit)
+        if not isinstance(leaf.kind, BooleanType) and _saves_space(sample, leaf, scale, dictionary_limit)
     ]
 
 
-def _saves_space(sample: pa.ChunkedArray, kind: PrimitiveType, scale: float, dictionary_limit: int) -> bool:
+def _saves_space(sample: pa.Table, leaf: LeafColumn, scale: float, dictionary_limit: int) -> bool:
     """Return whether a dictionary makes a column chunk smaller that has `scale` times the values of a sample."""
-    values = sample.drop_null()
+    try:
+        values = leaf_values(sample, leaf.path).drop_null()
+    except pa.ArrowNotImplementedError:  # UUIDs inside lists and maps
+        return dictionary_limit > 0
     if not len(values):
         return True  # only nulls: nothing is stored either way
     if isinstance(values.type, pa.BaseExtensionType):
         values = values.cast(values.type.storage_type)
     distinct = _estimate_distinct(len(values), pc.count_distinct(values).as_py())
-    value_bytes = 8 if isinstance(kind, DecimalType) else values.nbytes / len(values)  # most decimals are long integers
+    value_bytes = (
+        8 if isinstance(leaf.kind, DecimalType) else values.nbytes / len(values)
+    )  # most decimals are long integers
     dictionary_bytes = min(distinct, len(values) * scale) * value_bytes
     index_bytes = ceil(log2(max(distinct, 2))) / 8 if distinct < inf else value_bytes
     share = (dictionary_bytes + len(values) * scale * index_bytes) / (len(values) * scale * value_bytes)

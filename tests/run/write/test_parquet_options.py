@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from uuid import uuid4
+
 import duckdb
 import numpy as np
 import pyarrow as pa
@@ -13,12 +15,14 @@ from pyiceberg.types import (
     BooleanType,
     DecimalType,
     DoubleType,
+    IcebergType,
     ListType,
     LongType,
     MapType,
     NestedField,
     StringType,
     StructType,
+    UUIDType,
 )
 
 from neve.model.properties import TableProperties
@@ -99,6 +103,21 @@ def test_nested_columns_are_chosen_by_their_parquet_paths(aim: Aim):
 
 def pair_of(first_id: int) -> StructType:
     return StructType(NestedField(first_id, "few", LongType()), NestedField(first_id + 1, "many", LongType()))
+
+
+@pytest.mark.parametrize("is_map", [False, True], ids=["list", "map"])
+def test_uuids_inside_lists_and_maps_are_written(aim: Aim, is_map: bool):
+    """Arrow cannot take them out of their lists, so they are not sampled."""
+    key = pa.array([uuid4().bytes for _ in range(3)], pa.uuid())
+    ends = pa.array([0, 2, 3], pa.int32())
+    if is_map:
+        kind: IcebergType = MapType(2, LongType(), 3, UUIDType(), value_required=False)
+        column: pa.Array = pa.MapArray.from_arrays(ends, pa.array([1, 2, 3]), key)
+    else:
+        kind, column = ListType(2, UUIDType(), element_required=False), pa.ListArray.from_arrays(ends, key)
+    rows = pa.table({"value": column})
+    [path] = write_arrow_table(rows, aim(Schema(NestedField(1, "value", kind))))["file_path"].to_pylist()
+    assert pq.read_table(path.removeprefix("file://")).num_rows == 2
 
 
 def test_a_limit_of_zero_bytes_means_no_dictionary():
