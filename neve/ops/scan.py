@@ -256,7 +256,7 @@ class Scan:
         if self._predicate is not None and not self._predicate.is_exact:
             return first_column_rounded_by_spark(schema) is not None
         is_little = self._predicate is None or self._plan.stats.bytes <= _FILTERED_LOCAL_BYTES
-        return is_little or not is_exact_in_spark(schema)
+        return (is_little and not self._plan.has_many_equality_deletes) or not is_exact_in_spark(schema)
 
     def _read_with_spark(self, plan: ScanPlan) -> DataFrame:
         rows = read_dataframe(self.context.spark(), plan, self._facts, plan.metadata_columns)

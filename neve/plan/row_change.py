@@ -45,6 +45,8 @@ class Judge:
         """Choose Arrow, in this process, if the condition compares columns with values and they are small enough."""
         if not predicate.is_exact:
             return cls("spark", "the condition is more than comparisons of columns with values")
+        if plan.has_many_equality_deletes:
+            return cls("spark", "there are many equality deletes")
         compared = {f.field_id for f in compared_columns(predicate.expression, plan.schema)}
         leaves = len(fields_by_id(plan.schema))
         size = plan.stats.bytes * len(compared) // max(leaves, 1)

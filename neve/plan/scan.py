@@ -38,6 +38,7 @@ from neve.predicate.normalize import normalize_expression
 from neve.tree.entries import Content, EntryTable, FilteredEntries, Manifest
 
 METADATA_COLUMNS = ("_file", "_pos", "_spec_id", "_partition", "_row_id", "_last_updated_sequence_number")
+MAX_EQUALITY_DELETE_BYTES = 32 << 20  # of delete files that are applied in one process
 
 
 def project_schema(
@@ -143,6 +144,12 @@ class ScanPlan(ExplainMixin):
     metadata_columns: tuple[str, ...] = ()  # of METADATA_COLUMNS, returned after the others
     manifests: tuple[str, ...] = ()  # manifests of the data files; their column `manifest` is an index into it
     delete_manifests: tuple[str, ...] = ()
+
+    @property
+    def has_many_equality_deletes(self) -> bool:
+        """True if its equality deletes are large, and better joined by Spark than held by one process."""
+        is_equality = self.deletes.numpy("content") == Content.EQUALITY_DELETES
+        return bool(self.deletes.numpy("file_size_in_bytes")[is_equality].sum() > MAX_EQUALITY_DELETE_BYTES)
 
     def only(self, chosen: Mask) -> ScanPlan:
         """Return the part of the plan that reads the chosen files."""

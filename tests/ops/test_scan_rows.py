@@ -12,8 +12,10 @@ from pyspark.sql import SparkSession
 import neve
 from neve.errors import UnsupportedFeature, UserError
 from neve.ops import scan as scan_module
+from neve.plan import scan as plan_module
 from neve.run.read import scan as read_module
 from neve.table import Table
+from tests.support.tables import delete_equal
 
 CONDITIONS = (
     None,
@@ -44,7 +46,7 @@ def table(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     return made.refresh()
 
 
-@pytest.fixture(params=[16 << 20, 1], ids=["one group", "a group a file"])
+@pytest.fixture(params=[16 << 20, 700], ids=["one group", "parts of files"])
 def read_ahead(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(read_module, "_READ_AHEAD_BYTES", request.param)
 
@@ -88,7 +90,7 @@ def test_a_stream_has_the_columns_asked_for_in_their_order(table: Table, columns
 
 
 def test_a_stream_stops_reading_when_the_caller_stops(table: Table, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(read_module, "_READ_AHEAD_BYTES", 1)
+    monkeypatch.setattr(read_module, "_READ_AHEAD_BYTES", 700)
     monkeypatch.setattr(read_module, "reader_count", lambda *_: 1)
     read: list[int] = []
     batches = read_module.ScanReader.batches
@@ -133,3 +135,14 @@ def test_a_past_schema_is_counted_by_its_own_names(tmp_path: Path):
     with made.evolve_schema() as change:
         change.rename_column("old", "new")
     assert made.scan("old = 'x'", snapshot_id=past).count() == 3
+
+
+def test_many_equality_deletes_are_left_to_spark(lake: neve.Lake, monkeypatch: pytest.MonkeyPatch):
+    table = lake.create_table("db.t", "id bigint, name string")
+    table.append([{"id": n, "name": "x"} for n in range(5)])
+    delete_equal(table, 1)
+    assert table.refresh().scan()._runs_in_process("auto")
+    assert table.delete().where("id = 2").plan().judge.engine == "arrow"
+    monkeypatch.setattr(plan_module, "MAX_EQUALITY_DELETE_BYTES", 0)
+    assert not table.scan()._runs_in_process("auto")
+    assert table.delete().where("id = 2").plan().judge.engine == "spark"
