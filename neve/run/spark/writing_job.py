@@ -43,7 +43,7 @@ _OUTPUT_SCHEMA = pa.schema(
 )
 
 
-class ReportedProblem(TableError):
+class ReportedProblem(Exception):
     """A problem that a task before an exchange has reported."""
 
 
