@@ -206,33 +206,21 @@ def start_snapshot_id_of(action: Action) -> int | None:
 
 def operation_of(action: Action) -> Operation:
     """Return the Iceberg name of the operation; later commits use it to decide which snapshots to check."""
+    operation = Operation.APPEND
     match action:
-        case Append():
-            return Operation.APPEND
         case DeleteFiles():
-            return Operation.DELETE
+            operation = Operation.DELETE
         case RewriteFiles() | RewriteManifests():
-            return Operation.REPLACE
+            operation = Operation.REPLACE
         case ReplacePartitions():
-            return Operation.OVERWRITE
-        case Overwrite():
-            return _operation_of_overwrite(action)
-        case RowDelta():
-            return _operation_of_delta(action)
-
-
-def _operation_of_overwrite(action: Overwrite) -> Operation:
-    removes = bool(action.removed or action.removed_deletes) or action.row_filter is not None
-    if action.added and removes:
-        return Operation.OVERWRITE
-    return Operation.DELETE if removes else Operation.APPEND
-
-
-def _operation_of_delta(action: RowDelta) -> Operation:
-    if action.added_deletes:
-        return Operation.OVERWRITE if action.added_data else Operation.DELETE
-    removes = bool(action.removed_data or action.removed_deletes)
-    return Operation.OVERWRITE if removes else Operation.APPEND
+            operation = Operation.OVERWRITE
+        case Overwrite() if action.removed or action.removed_deletes or action.row_filter is not None:
+            operation = Operation.OVERWRITE if action.added else Operation.DELETE
+        case RowDelta() if action.added_deletes:
+            operation = Operation.OVERWRITE if action.added_data else Operation.DELETE
+        case RowDelta() if action.removed_data or action.removed_deletes:
+            operation = Operation.OVERWRITE
+    return operation
 
 
 def with_specs(action: Action, specs: Specs) -> Action:

@@ -17,16 +17,7 @@ import pyarrow.compute as pc
 from pydantic import Field
 from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.io import FileIO
-from pyiceberg.table.update import (
-    AssertCurrentSchemaId,
-    AssertDefaultSpecId,
-    AssertRefSnapshotId,
-    RemovePartitionSpecsUpdate,
-    RemoveSchemasUpdate,
-    RemoveSnapshotRefUpdate,
-    RemoveSnapshotsUpdate,
-    ValidatableTableRequirement,
-)
+from pyiceberg.table import update as iceberg
 
 from neve.commit.reachable_files import distinct_manifests
 from neve.model.metadata import TableMetadata
@@ -35,7 +26,7 @@ from neve.model.pyiceberg_private import fields_by_id
 from neve.tree.read import read_entries
 
 
-class AssertHistory(ValidatableTableRequirement):
+class AssertHistory(iceberg.ValidatableTableRequirement):
     """Require that the table has the same snapshots, branches and tags.
 
     This engine checks it. Servers do not support it; they check each ref instead.
@@ -75,10 +66,10 @@ class Expiry:
         """Return the updates; old servers accept only one snapshot per update."""
         batches = [[i] for i in self.snapshot_ids] if one_by_one else [list(self.snapshot_ids)]
         return (
-            *(RemoveSnapshotRefUpdate(ref_name=name) for name in self.refs),
-            *(RemoveSnapshotsUpdate(snapshot_ids=ids) for ids in batches if ids),
-            *([RemovePartitionSpecsUpdate(spec_ids=list(self.spec_ids))] if self.spec_ids else []),
-            *([RemoveSchemasUpdate(schema_ids=list(self.schema_ids))] if self.schema_ids else []),
+            *(iceberg.RemoveSnapshotRefUpdate(ref_name=name) for name in self.refs),
+            *(iceberg.RemoveSnapshotsUpdate(snapshot_ids=ids) for ids in batches if ids),
+            *([iceberg.RemovePartitionSpecsUpdate(spec_ids=list(self.spec_ids))] if self.spec_ids else []),
+            *([iceberg.RemoveSchemasUpdate(schema_ids=list(self.schema_ids))] if self.schema_ids else []),
         )
 
     def requirements(self, metadata: TableMetadata, *, checked_by_server: bool = False) -> Sequence[Any]:
@@ -87,9 +78,13 @@ class Expiry:
         A server cannot check that no ref was added: a tag that is created on an expiring snapshot at the same moment
         is lost with it.
         """
-        refs = [AssertRefSnapshotId(ref=name, snapshot_id=ref.snapshot_id) for name, ref in metadata.refs.items()]
-        spec = [AssertDefaultSpecId(default_spec_id=metadata.default_spec_id)] if self.spec_ids else []
-        schema = [AssertCurrentSchemaId(current_schema_id=metadata.current_schema_id)] if self.schema_ids else []
+        refs = [
+            iceberg.AssertRefSnapshotId(ref=name, snapshot_id=ref.snapshot_id) for name, ref in metadata.refs.items()
+        ]
+        spec = [iceberg.AssertDefaultSpecId(default_spec_id=metadata.default_spec_id)] if self.spec_ids else []
+        schema = (
+            [iceberg.AssertCurrentSchemaId(current_schema_id=metadata.current_schema_id)] if self.schema_ids else []
+        )
         history = [] if checked_by_server else [AssertHistory.of(metadata)]
         return (*refs, *spec, *schema, *history)
 

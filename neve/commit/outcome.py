@@ -49,17 +49,9 @@ class Check(StrEnum):
         return self in _ABOUT_INPUT
 
 
-_ABOUT_INPUT = frozenset(
-    {
-        Check.SELF_REFERENCE,
-        Check.ANCESTRY,
-        Check.DELETE_KIND,
-        Check.UNKNOWN_SPEC,
-        Check.ROW_GROWTH,
-        Check.OUTSIDE_FILTER,
-        Check.PARTIAL_MATCH,
-        Check.ARGUMENTS,
-    }
+_ABOUT_INPUT = (
+    *(Check.SELF_REFERENCE, Check.ANCESTRY, Check.DELETE_KIND, Check.UNKNOWN_SPEC, Check.ROW_GROWTH),
+    *(Check.OUTSIDE_FILTER, Check.PARTIAL_MATCH, Check.ARGUMENTS),
 )
 
 

@@ -282,16 +282,12 @@ class _Commit:
         if self.may_have_landed:
             return
         with suppress(Exception):
-            if not self.written_files.list_paths or not self.has_landed():
+            landed = None
+            with suppress(_TableMissing):  # a missing table has no snapshot of an earlier attempt
+                landed = self.landed_snapshot(self.refresh()) if self.written_files.list_paths else None
+            if landed is None:
                 rejected = Rejected((), self.written_files.all_paths)
                 discard_rejected(rejected, self.table.io, data_files=self.files_of_this_commit)
-
-    def has_landed(self) -> bool:
-        """Return whether the table has a snapshot of an earlier attempt; a missing table has none."""
-        try:
-            return self.landed_snapshot(self.refresh()) is not None
-        except _TableMissing:
-            return False
 
     def observe(self, phase: Phase) -> None:
         self.environment.observe(phase, self.attempts)

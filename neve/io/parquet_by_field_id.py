@@ -21,6 +21,7 @@ from neve.io.files import DEFAULT_LIMIT, out_of_memory_error
 from neve.model.values import combine_chunks
 
 IdPath: TypeAlias = tuple[int, ...]
+Positions: TypeAlias = Mapping[IdPath, tuple[int, ...]]  # of fields among the columns read: in each struct on the path
 
 _PARQUET_MAGIC = b"PAR1"
 _PARQUET_ID, _AVRO_ID = b"PARQUET:field_id", b"field-id"
@@ -53,14 +54,6 @@ class FileField:
     columns: range
 
 
-@dataclass(frozen=True, slots=True)
-class ColumnSelection:
-    """The columns of a Parquet file to read, and the position of each requested field in the result."""
-
-    columns: list[int]
-    positions: Mapping[IdPath, tuple[int, ...]]
-
-
 @dataclass(frozen=True)
 class Layout:
     """The fields of a file by their id paths; computed once for all files with the same columns."""
@@ -68,7 +61,7 @@ class Layout:
     schema: pa.Schema
     key: pa.Buffer  # the serialized schema: comparing bytes is much faster than comparing fields
     fields_by_path: Mapping[IdPath, FileField]
-    selections: dict[tuple[IdPath, ...], ColumnSelection]  # cache of earlier selections
+    selections: dict[tuple[IdPath, ...], tuple[list[int], Positions]]  # cache of earlier selections
 
     @classmethod
     def of(cls, schema: pa.Schema) -> Layout:
@@ -101,7 +94,7 @@ class Layout:
             children.setdefault(path[:-1], []).append(path)
         return children
 
-    def select(self, paths: tuple[IdPath, ...]) -> ColumnSelection:
+    def select(self, paths: tuple[IdPath, ...]) -> tuple[list[int], Positions]:
         """Return which columns of a Parquet file to read for these fields, and where the fields are in the result."""
         if paths not in self.selections:
             columns = {c for path in paths for c in self.fields_by_path[path].columns}
@@ -112,13 +105,8 @@ class Layout:
                 return sum(s.position < own.position and not columns.isdisjoint(s.columns) for s in siblings)
 
             positions = {path: tuple(map(position_among_read, _path_from_root(path))) for path in paths}
-            self.selections[paths] = ColumnSelection(sorted(columns), positions)
+            self.selections[paths] = sorted(columns), positions
         return self.selections[paths]
-
-    def select_all(self, paths: Iterable[IdPath]) -> ColumnSelection:
-        """Return where these fields are when all columns are read."""
-        positions = {path: tuple(self.fields_by_path[up].position for up in _path_from_root(path)) for path in paths}
-        return ColumnSelection([], positions)
 
 
 def _path_from_root(path: IdPath) -> Iterable[IdPath]:
@@ -141,11 +129,6 @@ class IdTable:
         """The fields of the file by id."""
         schema = self._avro_batch.schema if isinstance(self.source, AvroFile) else self.source.schema_arrow
         return Layout.of(schema.remove_metadata())
-
-    @property
-    def schema(self) -> pa.Schema:
-        """The columns of the file, each with its id as metadata."""
-        return self.layout.schema
 
     @cached_property
     def rows(self) -> int:
@@ -178,21 +161,23 @@ class IdTable:
 
         A field of a struct is null where the struct is null.
         """
-        present = tuple(path for path in paths if path in self.layout.fields_by_path)
+        fields = self.layout.fields_by_path
+        present = tuple(path for path in paths if path in fields)
         if not present:
             return {}
-        if isinstance(self.source, AvroFile):
-            selection, columns = self.layout.select_all(present), self._avro_batch.columns
+        if isinstance(self.source, AvroFile):  # all columns are read
+            columns = self._avro_batch.columns
+            positions_by_path: Positions = {p: tuple(fields[up].position for up in _path_from_root(p)) for p in present}
         else:
-            selection = self.layout.select(present)
+            column_numbers, positions_by_path = self.layout.select(present)
             try:
-                columns = self.source.reader.read_all(selection.columns, use_threads=False).columns
+                columns = self.source.reader.read_all(column_numbers, use_threads=False).columns
             except MemoryError as e:
                 raise out_of_memory_error(self.path) from e
             except (pa.ArrowException, OSError, ValueError, OverflowError) as e:
                 raise CorruptFile(self.path, "a readable Parquet file", str(e)) from e
         columns, values = [combine_chunks(column) for column in columns], {}
-        for path, positions in selection.positions.items():
+        for path, positions in positions_by_path.items():
             value = columns[positions[0]]
             for at in positions[1:]:  # `struct_field` applies the nulls of the struct, `field` is faster without them
                 value = pc.struct_field(value, [at]) if value.null_count else value.field(at)

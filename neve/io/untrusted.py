@@ -19,16 +19,8 @@ from neve.io.files import out_of_memory_error, translate_storage_errors
 from neve.io.storage_paths import checked_input_file
 
 _UNEXPECTED_ERRORS = (
-    ArithmeticError,
-    AssertionError,
-    AttributeError,
-    LookupError,
-    NotImplementedError,
-    RecursionError,
-    TypeError,
-    ValueError,
-    struct.error,
-    pa.ArrowException,
+    *(ArithmeticError, AssertionError, AttributeError, LookupError, NotImplementedError, RecursionError),
+    *(TypeError, ValueError, struct.error, pa.ArrowException),
 )
 
 

@@ -18,7 +18,7 @@ from neve.tree.entries import Content, EntryTable, Manifest, Status
 from neve.tree.group_by_spec import deletion_vector_mask
 
 _REQUIRED = ("file_path", "file_format", "record_count")
-_LIST_TYPES = {
+LIST_TYPES = {  # of the fields of a manifest list; counts are int64
     "manifest_path": pa.string(),
     "manifest_length": pa.int64(),
     "partition_spec_id": pa.int32(),
@@ -38,7 +38,7 @@ def check_manifest_list(rows: pa.RecordBatch, path: str) -> pa.RecordBatch:
     names = rows.schema.names
     if missing := [name for name in _IN_EVERY_LIST if name not in names]:
         raise CorruptFile(path, f"a manifest list with the field {missing[0]}", f"the fields {sorted(names)}")
-    types = [pa.int64() if f.name.endswith("_count") else _LIST_TYPES.get(f.name, f.type) for f in rows.schema]
+    types = [pa.int64() if f.name.endswith("_count") else LIST_TYPES.get(f.name, f.type) for f in rows.schema]
     columns = [column.cast(type_) for column, type_ in zip(rows.columns, types, strict=True)]
     typed = pa.RecordBatch.from_arrays(columns, names)
     for name in _NEVER_NULL:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any, Protocol
+from typing import Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -77,68 +77,23 @@ class ManifestListHeader:
     first_row_id: int | None
 
 
-class TreeWriter(Protocol):
-    """Writes the metadata tree of a snapshot in one format version."""
-
-    @property
-    def suffix(self) -> str:
-        """The file extension of manifest lists and roots."""
-
-    @property
-    def joins_vectors(self) -> bool:
-        """True if a deletion vector is stored in the row of its data file, so that the row must be found."""
-
-    def write_added(self, io: FileIO, added: EntryTable, context: ManifestContext) -> list[Manifest]:
-        """Write new files to manifests."""
-
-    def write_edited(
-        self, io: FileIO, manifest: Manifest, edit: ManifestEdit, context: ManifestContext
-    ) -> list[Manifest]:
-        """Write the entries of a manifest as they are after an edit."""
-
-    def write_merged(self, io: FileIO, manifests: Sequence[Manifest], context: ManifestContext) -> list[Manifest]:
-        """Write the entries of several manifests of one kind and one spec to one manifest."""
-
-    def write_groups(
-        self, io: FileIO, groups: Sequence[EntryTable], replaced: Sequence[Manifest], context: ManifestContext
-    ) -> list[Manifest]:
-        """Write the live entries of the replaced manifests to new ones, each group to a manifest."""
-
-    def can_merge(self, manifest: Manifest) -> bool:
-        """Check whether a manifest may be merged with others."""
-
-    def manifests_to_list(
-        self, io: FileIO, manifests: Sequence[Manifest], context: ManifestContext
-    ) -> tuple[Manifest, ...]:
-        """Return the manifests as they will be listed."""
-
-    def assign_row_ids(self, manifests: Sequence[Manifest], next_row_id: int) -> tuple[list[Manifest], int]:
-        """Assign row ids to manifests or rows without any, and return the next free id."""
-
-    def write_list_or_root(
-        self, io: FileIO, path: str, manifests: Sequence[Manifest], header: ManifestListHeader, context: ManifestContext
-    ) -> dict[str, str]:
-        """Write the file that lists the manifests of a snapshot; return the snapshot field that names it."""
-
-
-def tree_writer_for(metadata: TableMetadata) -> TreeWriter:
-    """Return the writer for new snapshots of a table."""
-    return V4TreeWriter() if int(metadata.format_version) >= 4 else ManifestTreeWriter()
-
-
 @dataclass(frozen=True, slots=True)
 class ManifestTreeWriter:
     """Versions 1 to 3: manifests of entries of one kind and spec in Avro, and a list of them."""
 
-    suffix: str = ".avro"
-    joins_vectors: bool = False
+    suffix: str = ".avro"  # the file extension of manifest lists and roots
+    joins_vectors: bool = (
+        False  # a deletion vector is stored in the row of its data file, so that the row must be found
+    )
 
     def write_added(self, io: FileIO, added: EntryTable, context: ManifestContext) -> list[Manifest]:
+        """Write new files to manifests."""
         return write_manifests(io, added, context)
 
     def write_edited(
         self, io: FileIO, manifest: Manifest, edit: ManifestEdit, context: ManifestContext
     ) -> list[Manifest]:
+        """Write the entries of a manifest as they are after an edit."""
         live = read_manifest(io, manifest, context.specs).live()
         is_removed = np.isin(live.numpy("row"), edit.removed_entries.numpy("row"))
         status = np.where(is_removed, Status.DELETED, Status.EXISTING)
@@ -150,28 +105,34 @@ class ManifestTreeWriter:
         return copy_entries(io, entries, [manifest], context) if len(entries) else []
 
     def write_merged(self, io: FileIO, manifests: Sequence[Manifest], context: ManifestContext) -> list[Manifest]:
+        """Write the entries of several manifests of one kind and one spec to one manifest."""
         return copy_entries(io, merged_entries(io, manifests, context), manifests, context)
 
     def write_groups(
         self, io: FileIO, groups: Sequence[EntryTable], replaced: Sequence[Manifest], context: ManifestContext
     ) -> list[Manifest]:
+        """Write the live entries of the replaced manifests to new ones, each group to a manifest."""
         existing = (group.with_columns(status=int(Status.EXISTING)) for group in groups)
         return [m for group in existing for m in write_manifests(io, group, context)]
 
     def can_merge(self, manifest: Manifest) -> bool:
+        """Check whether a manifest may be merged with others."""
         return True
 
     def manifests_to_list(
         self, io: FileIO, manifests: Sequence[Manifest], context: ManifestContext
     ) -> tuple[Manifest, ...]:
+        """Return the manifests as they will be listed."""
         return tuple(manifests)
 
     def assign_row_ids(self, manifests: Sequence[Manifest], next_row_id: int) -> tuple[list[Manifest], int]:
+        """Assign row ids to manifests or rows without any, and return the next free id."""
         return assign_row_ids(manifests, next_row_id)
 
     def write_list_or_root(
         self, io: FileIO, path: str, manifests: Sequence[Manifest], header: ManifestListHeader, context: ManifestContext
     ) -> dict[str, str]:
+        """Write the file that lists the manifests of a snapshot; return the snapshot field that names it."""
         write_manifest_list(io, path, manifests, format_version=context.format_version, **asdict(header))
         return {"manifest_list": path}
 
@@ -395,6 +356,14 @@ class V4TreeWriter:
     ) -> dict[str, str]:
         write_new_file(io, path, encode_root(manifests, context.specs, context.metadata.location, **asdict(header)))
         return {"root_manifest": path}
+
+
+TreeWriter: TypeAlias = ManifestTreeWriter | V4TreeWriter
+
+
+def tree_writer_for(metadata: TableMetadata) -> TreeWriter:
+    """Return the writer for new snapshots of a table."""
+    return V4TreeWriter() if int(metadata.format_version) >= 4 else ManifestTreeWriter()
 
 
 def _replace_all_vectors(rows: pa.Table, vectors: dict[str, Any], context: ManifestContext) -> pa.Table:

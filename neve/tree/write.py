@@ -33,6 +33,7 @@ from neve.io.parquet_by_field_id import is_parquet
 from neve.model.partition import Specs, value_arrow_type
 from neve.model.pyiceberg_private import fields_by_id
 from neve.model.values import combine_chunks
+from neve.tree.checks import LIST_TYPES
 from neve.tree.entries import DETAIL, Content, EntryTable, FieldSummary, Manifest, Status, count_by_status
 from neve.tree.entry_schemas import V3, manifest_entry_schema, manifest_list_schema
 from neve.tree.read import with_detail
@@ -114,9 +115,22 @@ def write_manifests(io: FileIO, entries: EntryTable, context: ManifestContext) -
 
 def store_manifest(io: FileIO, data: bytes, entries: EntryTable, context: ManifestContext) -> Manifest:
     """Store an encoded manifest and describe it as a row of a manifest list."""
-    path = context.new_path()
+    path, spec_id = context.new_path(), _only_spec(entries)
     write_new_file(io, path, data)
-    return _build_manifest(path, len(data), entries, context)
+    live_numbers = entries["sequence_number"].filter(pa.array(entries.numpy("status") != Status.DELETED))
+    oldest = pc.min(live_numbers).as_py()
+    fields = zip(entries.specs.columns(spec_id), entries.specs.partition_type(spec_id).fields, strict=True)
+    return Manifest(
+        path=path,
+        length=len(data),
+        spec_id=spec_id,
+        is_deletes=bool(entries["content"][0].as_py()),
+        sequence_number=UNASSIGNED,
+        min_sequence_number=UNASSIGNED if oldest is None else oldest,
+        added_snapshot_id=context.snapshot_id,
+        **count_by_status(entries.columns),
+        partitions=tuple(_field_summary(entries[column], field) for column, field in fields),
+    )
 
 
 def encode_manifest(entries: EntryTable, context: ManifestContext) -> bytes:
@@ -161,24 +175,6 @@ def _file_column(field: dict[str, Any], entries: EntryTable, spec_id: int) -> pa
     if name == "file_format":
         return column.cast(pa.string())
     return column.cast(pa.int32()) if name == "content" else column
-
-
-def _build_manifest(path: str, length: int, entries: EntryTable, context: ManifestContext) -> Manifest:
-    live_numbers = entries["sequence_number"].filter(pa.array(entries.numpy("status") != Status.DELETED))
-    oldest = pc.min(live_numbers).as_py()
-    spec_id = _only_spec(entries)
-    fields = zip(entries.specs.columns(spec_id), entries.specs.partition_type(spec_id).fields, strict=True)
-    return Manifest(
-        path=path,
-        length=length,
-        spec_id=spec_id,
-        is_deletes=bool(entries["content"][0].as_py()),
-        sequence_number=UNASSIGNED,
-        min_sequence_number=UNASSIGNED if oldest is None else oldest,
-        added_snapshot_id=context.snapshot_id,
-        **count_by_status(entries.columns),
-        partitions=tuple(_field_summary(entries[column], field) for column, field in fields),
-    )
 
 
 def _field_summary(column: pa.ChunkedArray, field: NestedField) -> FieldSummary:
@@ -311,7 +307,12 @@ def write_manifest_list(
         if manifest.sequence_number == UNASSIGNED:
             oldest = sequence_number if manifest.min_sequence_number == UNASSIGNED else manifest.min_sequence_number
             numbered[at] = replace(manifest, sequence_number=sequence_number, min_sequence_number=oldest)
-    batch = _manifest_list_batch(numbered, [f["name"] for f in schema["fields"]])
+    columns: dict[str, pa.Array] = {}
+    for name in (f["name"] for f in schema["fields"]):
+        values = [getattr(m, _LIST_ATTRIBUTES.get(name, name.removesuffix("_count"))) for m in numbered]
+        kind = pa.list_(_SUMMARY_TYPE) if name == "partitions" else LIST_TYPES.get(name, pa.int64())
+        columns[name] = pa.array(values, kind)
+    batch = pa.RecordBatch.from_pydict(columns)
     write_new_file(io, path, encode(batch, schema, {k: v.encode() for k, v in pairs.items()}, codec))
 
 
@@ -324,42 +325,9 @@ _SUMMARY_TYPE = pa.struct(
     ]
 )
 
-_LIST_COLUMNS: dict[str, tuple[pa.DataType, Callable[[Manifest], Any]]] = {
-    "manifest_path": (pa.string(), lambda m: m.path),
-    "manifest_length": (pa.int64(), lambda m: m.length),
-    "partition_spec_id": (pa.int32(), lambda m: m.spec_id),
-    "content": (pa.int32(), lambda m: int(m.is_deletes)),
-    "sequence_number": (pa.int64(), lambda m: m.sequence_number),
-    "min_sequence_number": (pa.int64(), lambda m: m.min_sequence_number),
-    "added_snapshot_id": (pa.int64(), lambda m: m.added_snapshot_id),
-    "added_files_count": (pa.int32(), lambda m: m.added_files),
-    "existing_files_count": (pa.int32(), lambda m: m.existing_files),
-    "deleted_files_count": (pa.int32(), lambda m: m.deleted_files),
-    "added_rows_count": (pa.int64(), lambda m: m.added_rows),
-    "existing_rows_count": (pa.int64(), lambda m: m.existing_rows),
-    "deleted_rows_count": (pa.int64(), lambda m: m.deleted_rows),
-    "key_metadata": (pa.binary(), lambda m: m.key_metadata),
-    "first_row_id": (pa.int64(), lambda m: m.first_row_id),
+_LIST_ATTRIBUTES = {  # the attributes of a manifest that the format names otherwise; counts end in `_count` there
+    "manifest_path": "path",
+    "manifest_length": "length",
+    "partition_spec_id": "spec_id",
+    "content": "is_deletes",
 }
-
-
-def _manifest_list_batch(manifests: Sequence[Manifest], names: Sequence[str]) -> pa.RecordBatch:
-    def column(name: str) -> pa.Array:
-        if name == "partitions":
-            return _summaries_array([m.partitions for m in manifests])
-        kind, value = _LIST_COLUMNS[name]
-        return pa.array([value(m) for m in manifests], kind)
-
-    return pa.RecordBatch.from_arrays([column(n) for n in names], names=list(names))
-
-
-def _summaries_array(summaries_by_manifest: Sequence[tuple[FieldSummary, ...] | None]) -> pa.Array:
-    offsets: list[int] = [0]
-    flat: list[FieldSummary] = []
-    for summaries in summaries_by_manifest:
-        flat.extend(summaries or ())
-        offsets.append(len(flat))
-    columns = [pa.array([getattr(s, f.name) for s in flat], f.type) for f in _SUMMARY_TYPE]
-    items = pa.StructArray.from_arrays(columns, fields=list(_SUMMARY_TYPE))
-    mask = pa.array([s is None for s in summaries_by_manifest], pa.bool_())
-    return pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), items, mask=mask)

@@ -45,25 +45,15 @@ def _inflate(data: Bytes, budget: int) -> Bytes:
                 return libdeflate.deflate_decompress(data, guess)
             except libdeflate.DeflateError:
                 continue  # too small a guess or damaged bytes: only zlib can tell the difference
-    return _join_within_budget(_inflated_pieces(data), budget)
-
-
-def _inflated_pieces(data: Bytes) -> Iterator[bytes]:
-    stream = zlib.decompressobj(-15)
-    while not stream.eof:
-        piece = stream.decompress(data, PIECE)
-        data = stream.unconsumed_tail
-        if not piece and not data and not stream.eof:
-            raise EOFError("the stream ends too early")
-        yield piece
+    return _join_within_budget(_decompressed_pieces(zlib.decompressobj(-15), data), budget)
 
 
 def _decompressed_pieces(stream: Any, data: Bytes) -> Iterator[bytes]:
-    """Yield the output of a standard library decompressor, which keeps unread input itself."""
+    """Yield the output of a standard library decompressor. It keeps unread input itself; only zlib gives it back."""
     while not stream.eof:
         piece = stream.decompress(data, PIECE)
-        data = b""
-        if not piece and stream.needs_input and not stream.eof:
+        data = getattr(stream, "unconsumed_tail", b"")
+        if not piece and not stream.eof and getattr(stream, "needs_input", not data):
             raise EOFError("the stream ends too early")
         yield piece
 

@@ -156,8 +156,9 @@ def _run_kernel(
         block = int(state[k.IN_BLOCK])
         offset = state[k.POSITION] - (blocks.ends[block - 1] if block else 0)
         expected, problem = FAULTS[status]
-        if field := program.field_at(int(state[k.PC])):
-            expected = f"{expected} in field {field!r}"
+        fields = [field for at, field in program.instruction_fields if at <= state[k.PC]]
+        if fields and fields[-1]:
+            expected = f"{expected} in field {fields[-1]!r}"
         position = f"record {state[k.RECORD]}, block {block}, byte {offset} uncompressed"
         raise CorruptFile(path, expected, f"{problem} ({position})")
 

@@ -45,20 +45,8 @@ LAST_WITH_VARINT = JUMP
 BLOCK_WORDS, SIZE_WORDS = 5, 2
 
 # Return values of `decode`, and the words of `state`.
-(
-    DONE,
-    GROW,
-    ENDS_EARLY,
-    BAD_VARINT,
-    BAD_INT,
-    BAD_LENGTH,
-    BAD_COUNT,
-    BAD_BRANCH,
-    BAD_BOOLEAN,
-    BAD_SYMBOL,
-    BAD_DECIMAL,
-    LEFTOVER,
-) = range(12)
+DONE, GROW, ENDS_EARLY, BAD_VARINT, BAD_INT, BAD_LENGTH, BAD_COUNT = range(7)
+BAD_BRANCH, BAD_BOOLEAN, BAD_SYMBOL, BAD_DECIMAL, LEFTOVER = range(7, 12)
 POSITION, PC, ROW, ITEMS_LEFT, DEPTH, IN_BLOCK, RECORDS_LEFT, ROWS_NEEDED, CONTEXT, EMPTY_ITEMS, RECORD = range(11)
 STATE_WORDS = 11
 
@@ -86,14 +74,8 @@ def decode(
     `record_flags` has a flag for each record to decode, or is empty to decode all. The other records are skipped by the
     program that starts at `skip_at`.
     """
-    p, pc, row, left, depth, block = (
-        state[POSITION],
-        state[PC],
-        state[ROW],
-        state[ITEMS_LEFT],
-        state[DEPTH],
-        state[IN_BLOCK],
-    )
+    p, pc, row, left = state[POSITION], state[PC], state[ROW], state[ITEMS_LEFT]
+    depth, block = state[DEPTH], state[IN_BLOCK]
     records_left, empty_items = state[RECORDS_LEFT], state[EMPTY_ITEMS]
     end, status, start, record = ends[block], DONE, p, state[RECORD]
     while True:

@@ -44,11 +44,6 @@ class DecodeProgram:
     instruction_fields: tuple[tuple[int, str], ...]  # first word and field path of each instruction, for error messages
     skip_at: int  # the first word of a second program, which skips a record
 
-    def field_at(self, word: int) -> str:
-        """Return the path of the field that the instruction at this word reads."""
-        below = [path for at, path in self.instruction_fields if at <= word]
-        return below[-1] if below else ""
-
 
 def compile_decode_program(root: Node) -> DecodeProgram:
     """Compile a record whose nodes have roles."""
@@ -125,8 +120,12 @@ class _Emitter:
         match node.kind:
             case "record":
                 return self.emit_record(node, context, valid)
-            case "array" | "map":
-                return self.emit_list(node, context, valid)
+            case "array" | "map":  # its items get their own context
+                lengths, items = self.add_slot(context, 4, 4), self.contexts
+                at = self.emit_list_start(node, lengths, k.SIZE)
+                columns = tuple(self.emit_column(child.node, items) for child in node.children)
+                self.emit_list_end(node, at)
+                return Column(node, node.arrow_type, valid, (lengths,), items, columns)
             case "null":
                 return Column(node, node.arrow_type, valid)
             case "bytes" | "string" if not _is_decimal(node):
@@ -158,15 +157,6 @@ class _Emitter:
             else:
                 columns.append(self.emit_column(child.node, context))
         return Column(node, node.arrow_type, valid, children=tuple(columns))
-
-    def emit_list(self, node: Node, context: int, valid: int) -> Column:
-        """Decode a list or a map; its items get their own context."""
-        lengths = self.add_slot(context, 4, 4)
-        items = self.contexts
-        at = self.emit_list_start(node, lengths, k.SIZE)
-        columns = tuple(self.emit_column(child.node, items) for child in node.children)
-        self.emit_list_end(node, at)
-        return Column(node, node.arrow_type, valid, (lengths,), items, columns)
 
     def emit_list_start(self, node: Node, lengths: int, sized: int) -> int:
         """Emit the instructions before the items of a list; return the word of its block."""

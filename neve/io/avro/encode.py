@@ -61,7 +61,11 @@ def encode(
         batches = batch.combine_chunks().to_batches()
         batch = batches[0] if batches else pa.RecordBatch.from_pylist([], batch.schema)
     batch.validate()
-    program = compile_encode_program(apply_projection(root, Projection(None, encoded_fields)), batch)
+    root = apply_projection(root, Projection(None, encoded_fields))
+    program = EncodeProgram()
+    columns = dict(zip(batch.schema.names, batch.columns, strict=True))
+    _emit_record(program, root, columns, batch.num_rows, None, 0)
+    program.words.append(k.PUT_END)
     out, bounds = _run_kernel(program, batch.num_rows, backend or backend_for(program.most_bytes))
     return write_container(schema, metadata, codec, _split_into_blocks(out, bounds, block_bytes))
 
@@ -110,14 +114,6 @@ class EncodeProgram:
         for start, values in zip(starts, self.slots, strict=True):
             memory[start : start + values.nbytes] = values.view(np.uint8)
         return memory, starts // np.array([each.itemsize for each in self.slots], np.int64)
-
-
-def compile_encode_program(root: Node, batch: pa.RecordBatch) -> EncodeProgram:
-    """Compile a batch whose columns are the fields of the record `root`, matched by name."""
-    out = EncodeProgram()
-    _emit_record(out, root, dict(zip(batch.schema.names, batch.columns, strict=True)), batch.num_rows, None, 0)
-    out.words.append(k.PUT_END)
-    return out
 
 
 def _emit_record(

@@ -20,7 +20,7 @@ from pyiceberg.io import FileIO
 from neve.errors import NeveError
 from neve.io.parquet_by_field_id import IdTable
 from neve.model.partition import Specs
-from neve.tree.entries import DETAIL, LIVE_STATUSES, EntryFilter, EntryTable, Manifest, Status, statistic_column
+from neve.tree.entries import DETAIL, LIVE_STATUSES, EntryFilter, EntryTable, Manifest, statistic_column
 from neve.tree.v4 import statistics as stats
 from neve.tree.v4.checks import (
     check_leaf,
@@ -30,8 +30,16 @@ from neve.tree.v4.checks import (
     resolve_manifest_paths,
 )
 from neve.tree.v4.fields import ContentType
-from neve.tree.v4.leaf import entries_from_file_rows, fill_spec_ids, first_row_ids, leaf_of, open_leaf, visible_row_mask
-from neve.tree.v4.rows import concat_rows, read_rows, set_column
+from neve.tree.v4.leaf import (
+    entries_from_file_rows,
+    fill_inherited,
+    fill_spec_ids,
+    first_row_ids,
+    leaf_of,
+    open_leaf,
+    visible_row_mask,
+)
+from neve.tree.v4.rows import concat_rows, read_rows
 
 MAX_LEAVES_AT_ONCE = 64
 """The most leaves that are filtered together: more of them cost memory and save nothing."""
@@ -205,7 +213,11 @@ class _LeafBatch:
         rows = _append_columns(_take_rows(self.filter_columns, positions), remaining)
         of_leaf = np.searchsorted(self.starts, positions, side="right") - 1
         ordinals = np.array([leaf.ordinal for leaf in self.leaves], np.int32)[of_leaf]
-        rows = self._fill_inherited(rows.append_column("manifest", pa.array(ordinals)), of_leaf)
+        numbers, ids = (
+            pa.array(np.array([getattr(leaf.manifest, name) for leaf in self.leaves])[of_leaf])
+            for name in ("sequence_number", "added_snapshot_id")
+        )
+        rows = fill_inherited(rows.append_column("manifest", pa.array(ordinals)), numbers, ids)
         try:
             check_rows(rows, "")
             check_sequence_numbers(rows, "")
@@ -215,20 +227,6 @@ class _LeafBatch:
                 check_rows(own, path)
                 check_sequence_numbers(own, path)
             raise
-        return rows
-
-    def _fill_inherited(self, rows: pa.Table, of_leaf: Positions) -> pa.Table:
-        """Fill in the sequence numbers and snapshot ids that rows inherit from the rows of their leaves."""
-        is_new = pa.array(rows["status"].to_numpy() == Status.ADDED)
-        numbers, ids = (
-            pa.array(np.array([getattr(leaf.manifest, name) for leaf in self.leaves])[of_leaf])
-            for name in ("sequence_number", "added_snapshot_id")
-        )
-        for name in ("sequence_number", "file_sequence_number"):
-            if (own := rows[name]).null_count:
-                rows = set_column(rows, name, pc.if_else(pc.and_(own.is_null(), is_new), numbers, own))
-        if rows["snapshot_id"].null_count:
-            rows = set_column(rows, "snapshot_id", pc.coalesce(rows["snapshot_id"], ids))
         return rows
 
 

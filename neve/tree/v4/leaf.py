@@ -77,7 +77,7 @@ def read_leaf_entries(
         rows = read_rows(table, specs, names, metrics=_metrics(early_details), columns=columns)
         check_leaf(rows, manifest.file, as_is=as_is)
     positions = np.arange(rows.num_rows, dtype=np.int32)
-    rows = with_row_ids(fill_inherited(fill_spec_ids(rows, specs, manifest.file), manifest), manifest)
+    rows = _complete_rows(rows, specs, manifest)
     rows, positions = _visible_rows(rows, positions, leaf, manifest.file)
     if not as_is and not repeats_allowed:
         refuse_repeated_rows(manifest.file, rows, positions)
@@ -163,7 +163,7 @@ def read_complete_rows(io: FileIO, manifest: Manifest, specs: Specs) -> pa.Table
     refuse_column_files(table)
     rows = read_rows(table, specs, _ROWS, metrics=tuple(statistics.METRICS))
     check_leaf(rows, manifest.file)
-    return with_row_ids(fill_inherited(fill_spec_ids(rows, specs, manifest.file), manifest), manifest)
+    return _complete_rows(rows, specs, manifest)
 
 
 def hidden_rows(manifest: Manifest) -> np.ndarray[Any, Any]:
@@ -202,21 +202,25 @@ def fill_spec_ids(rows: pa.Table, specs: Specs, path: str) -> pa.Table:
     return rows
 
 
-def fill_inherited(rows: pa.Table, manifest: Manifest) -> pa.Table:
-    """Fill in what rows inherit from the row of their leaf: snapshot ids, and sequence numbers of new rows."""
+def fill_inherited(rows: pa.Table, sequence_numbers: Any, snapshot_ids: Any) -> pa.Table:
+    """Fill in what rows inherit from the row of their leaf: snapshot ids, and sequence numbers of new rows.
+
+    The values to inherit are a scalar, or an array with one for each row.
+    """
     for name in ("sequence_number", "file_sequence_number"):
-        values = rows[name]
-        if values.null_count and manifest.sequence_number >= 0:
+        if (own := rows[name]).null_count:
             is_new = pa.array(rows["status"].to_numpy() == Status.ADDED)
-            number = pa.scalar(manifest.sequence_number, pa.int64())
-            rows = set_column(rows, name, pc.if_else(pc.and_(values.is_null(), is_new), number, values))
-    if rows["snapshot_id"].null_count and manifest.added_snapshot_id is not None:
-        rows = set_column(rows, "snapshot_id", pc.fill_null(rows["snapshot_id"], manifest.added_snapshot_id))
+            rows = set_column(rows, name, pc.if_else(pc.and_(own.is_null(), is_new), sequence_numbers, own))
+    if rows["snapshot_id"].null_count:
+        rows = set_column(rows, "snapshot_id", pc.coalesce(rows["snapshot_id"], snapshot_ids))
     return rows
 
 
-def with_row_ids(rows: pa.Table, manifest: Manifest) -> pa.Table:
-    """Assign row ids to all rows of a leaf, starting at the first row id of the leaf."""
+def _complete_rows(rows: pa.Table, specs: Specs, manifest: Manifest) -> pa.Table:
+    """Give all rows of a leaf their specs, inherited values and row ids."""
+    number = manifest.sequence_number if manifest.sequence_number >= 0 else None  # none before the commit numbers it
+    inherited = (pa.scalar(value, pa.int64()) for value in (number, manifest.added_snapshot_id))
+    rows = fill_inherited(fill_spec_ids(rows, specs, manifest.file), *inherited)
     first = first_row_ids(rows, rows["first_row_id"], manifest)
     return rows if first is None else set_column(rows, "first_row_id", first)
 

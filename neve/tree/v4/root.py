@@ -110,7 +110,7 @@ def read_root(io: FileIO, metadata: Any, snapshot: Snapshot) -> tuple[Manifest, 
     path = resolve_path(location, str(getattr(snapshot, "root_manifest", "")))
     table = open_id_table(read_file(io, path), path)
     if not is_tracked_schema(set(table.child_ids(()))):
-        raise CorruptFile(path, "a root of tracked-file rows", f"the columns {table.schema.names}")
+        raise CorruptFile(path, "a root of tracked-file rows", f"the columns {table.layout.schema.names}")
     refuse_column_files(table)
     specs = Specs.of(metadata)
     if specs.untyped_fields:
@@ -200,17 +200,9 @@ def _leaves(own: pa.Table, files: Iterable[tuple[int, str]], rows: RootRows, sha
 
 
 _MANIFEST_COLUMNS = (
-    "file_size_in_bytes",
-    "spec_id",
-    "content_type",
-    "sequence_number",
-    "min_sequence_number",
-    "snapshot_id",
+    *("file_size_in_bytes", "spec_id", "content_type", "sequence_number", "min_sequence_number", "snapshot_id"),
     *_COUNTS,
-    "key_metadata",
-    "first_row_id",
-    "replaced_files",
-    "replaced_rows",
+    *("key_metadata", "first_row_id", "replaced_files", "replaced_rows"),
 )
 
 

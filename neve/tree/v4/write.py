@@ -68,13 +68,9 @@ def _encode_leaf(rows: pa.Table, context: ManifestContext) -> bytes:
 
 
 def _store_leaf(io: FileIO, data: bytes, rows: pa.Table, context: ManifestContext) -> Manifest:
-    path = context.leaf_path()
+    """Store an encoded leaf, and describe it as the root lists it."""
+    path, length = context.leaf_path(), len(data)
     write_new_file(io, path, data)
-    return build_leaf_manifest(path, len(data), rows, context)
-
-
-def build_leaf_manifest(path: str, length: int, rows: pa.Table, context: ManifestContext) -> Manifest:
-    """Describe a leaf as the root lists it."""
     live = np.isin(rows["status"].to_numpy(), LIVE_STATUSES)
     oldest = pc.min(rows["sequence_number"].filter(pa.array(live))).as_py()
     waiting = live & rows["first_row_id"].is_null().to_numpy()
