@@ -96,7 +96,13 @@ def _find_removed_files(
         message = "Cannot append to partitions that already hold files: the commit may fill empty partitions only."
         files = tuple(sorted(data.removed["file_path"].to_pylist()))
         raise CommitRefused(Conflict(Check.NEW_DATA, message, files=files, spec_ids=tuple(data.removed.spec_ids())))
-    _refuse_growth(action, data)
+    if isinstance(action, RewriteFiles) and action.added_data:
+        new, old = (int(pc.sum(files["record_count"]).as_py() or 0) for files in (action.added_data, data.removed))
+        # old imports did not count rows
+        is_counted = not len(data.removed) or pc.min(data.removed["record_count"]).as_py() >= 0
+        if is_counted and new > old:
+            message = f"Cannot replace {old} rows by {new}: a rewrite never adds rows."
+            raise CommitRefused(Conflict(Check.ROW_GROWTH, message))
     deletes = find_selected_files(base, delete_selection(base, action, data), written_files, is_deletes=True)
     _refuse_missing(action, deletes, actions.removed_deletes(action), base)
     return data, deletes
@@ -151,17 +157,6 @@ def _must_exist(action: Action) -> bool:
             return False
 
 
-def _refuse_growth(action: Action, data: SelectedFiles) -> None:
-    if not isinstance(action, RewriteFiles) or not action.added_data:
-        return
-    new, old = (int(pc.sum(files["record_count"]).as_py() or 0) for files in (action.added_data, data.removed))
-    # old imports did not count rows
-    is_counted = not len(data.removed) or pc.min(data.removed["record_count"]).as_py() >= 0
-    if is_counted and new > old:
-        message = f"Cannot replace {old} rows by {new}: a rewrite never adds rows."
-        raise CommitRefused(Conflict(Check.ROW_GROWTH, message))
-
-
 def _added_entries(base: CommitBase, action: Action, written_files: WrittenFiles) -> EntryTable:
     """Return the files that the action adds, as ADDED entries under the current specs of the table."""
     tables: list[tuple[EntryTable, Any]] = []  # with the sequence number
@@ -174,18 +169,15 @@ def _added_entries(base: CommitBase, action: Action, written_files: WrittenFiles
         written_files.superseded_files |= written_files.converted_delete_files
     if isinstance(action, Append) and action.manifests:
         tables.append((_entries_of_prepared_manifests(base, action.manifests), None))
-    entries = [_as_added_entries(base, files, written_files, number) for files, number in tables]
+    entries = []
+    for files, number in tables:
+        columns = {name: files[name] for name in files.columns.schema.names}
+        columns |= {"manifest": -1, "row": -1, "status": int(Status.ADDED), "snapshot_id": written_files.snapshot_id}
+        columns |= {"sequence_number": number, "file_sequence_number": None, "first_row_id": None}
+        columns["spec_id"] = pc.fill_null(files["spec_id"], FIRST_SPEC)
+        detail = [n for n in DETAIL.names if n in columns]
+        entries.append(EntryTable.from_columns(columns, base.specs, len(files), detail))
     return distinct_files(EntryTable.concat(entries, base.specs))
-
-
-def _as_added_entries(
-    base: CommitBase, files: EntryTable, written_files: WrittenFiles, sequence_number: Any
-) -> EntryTable:
-    columns = {name: files[name] for name in files.columns.schema.names}
-    columns |= {"manifest": -1, "row": -1, "status": int(Status.ADDED), "snapshot_id": written_files.snapshot_id}
-    columns |= {"sequence_number": sequence_number, "file_sequence_number": None, "first_row_id": None}
-    columns["spec_id"] = pc.fill_null(files["spec_id"], FIRST_SPEC)
-    return EntryTable.from_columns(columns, base.specs, len(files), [n for n in DETAIL.names if n in columns])
 
 
 def _entries_of_prepared_manifests(base: CommitBase, manifests: Sequence[Manifest]) -> EntryTable:

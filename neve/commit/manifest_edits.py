@@ -179,27 +179,17 @@ def merge_manifests(base: CommitBase, manifests: Sequence[Manifest], written_fil
     mergeable = [m for m in manifests if base.tree_writer.can_merge(m)]
     if not mergeable or not base.properties.manifest_merge:
         return list(manifests)
-    newest = mergeable[0]
-    by_spec: dict[int, list[Manifest]] = {}
-    for manifest in mergeable:
-        by_spec.setdefault(manifest.spec_id, []).append(manifest)
-    bins = (
-        b
-        for spec in sorted(by_spec, reverse=True)
-        for b in pack_from_end(by_spec[spec], base.properties.manifest_target_size)
-    )
-    others = [m for m in manifests if not base.tree_writer.can_merge(m)]
-    return [*(m for b in bins for m in _merge_bin(base, b, newest, written_files)), *others]
-
-
-def _merge_bin(
-    base: CommitBase, manifests: list[Manifest], newest: Manifest, written_files: WrittenFiles
-) -> list[Manifest]:
-    is_too_small = newest in manifests and len(manifests) < base.properties.manifest_min_count
-    if len(manifests) == 1 or is_too_small:
-        return manifests
-    write = partial(base.tree_writer.write_merged, base.io, manifests, written_files.manifest_context(base))
-    return written_files.write_manifests_once(("merged", *(m.path for m in manifests)), base, write)
+    merged: list[Manifest] = []
+    for spec_id in sorted({m.spec_id for m in mergeable}, reverse=True):
+        of_spec = [m for m in mergeable if m.spec_id == spec_id]
+        for group in pack_from_end(of_spec, base.properties.manifest_target_size):
+            is_too_small = mergeable[0] in group and len(group) < base.properties.manifest_min_count
+            if len(group) == 1 or is_too_small:
+                merged += group
+            else:
+                write = partial(base.tree_writer.write_merged, base.io, group, written_files.manifest_context(base))
+                merged += written_files.write_manifests_once(("merged", *(m.path for m in group)), base, write)
+    return [*merged, *(m for m in manifests if not base.tree_writer.can_merge(m))]
 
 
 def pack_from_end(manifests: Sequence[Manifest], target: int) -> list[list[Manifest]]:

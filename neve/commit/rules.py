@@ -16,22 +16,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyiceberg.table.snapshots import Operation
 
-from neve.commit import actions
+from neve.commit import actions, preconditions
 from neve.commit.actions import Action, Overwrite, ReplacePartitions, RewriteFiles, RowDelta
 from neve.commit.deletion_vectors import can_be_merged, concurrent_vectors
 from neve.commit.file_selection import file_identities
 from neve.commit.outcome import Check, Conflict, conflict_over
 from neve.commit.partition_set import PartitionSet
-from neve.commit.preconditions import (
-    added_files_have_one_spec,
-    added_files_match_the_filter,
-    delete_kinds_fit,
-    no_self_reference,
-    referenced_data_files,
-    rewrite_arguments_fit,
-    specs_are_known,
-    start_is_an_ancestor,
-)
+from neve.commit.preconditions import referenced_data_files
 from neve.commit.window import CommitBase, CommitRefused, Window
 from neve.plan.delete_index import match_deletes, referenced_paths
 from neve.plan.file_filter import RowFilter
@@ -108,13 +99,13 @@ def rules_of(action: Action, has_parent: bool = True) -> tuple[Rule, ...]:
     rules: list[tuple[bool, Rule]] = []  # with whether the action requires them
     match action:
         case RowDelta():
-            rules = [*(_row_delta_rules(action) if has_parent else ()), (True, no_self_reference)]
+            rules = [*(_row_delta_rules(action) if has_parent else ()), (True, preconditions.no_self_reference)]
         case Overwrite():
             by_filter = has_parent and action.no_conflicting_deletes and action.row_filter is not None
             by_reads = by_filter or (has_parent and action.no_conflicting_removals)
             by_name = has_parent and action.no_conflicting_deletes and bool(action.removed)
             rules = [
-                (action.added_match_filter, added_files_match_the_filter),
+                (action.added_match_filter, preconditions.added_files_match_the_filter),
                 (has_parent and action.no_conflicting_data, no_new_data),
                 (by_reads, no_new_deletes),
                 (by_reads, no_removed_data),
@@ -122,13 +113,13 @@ def rules_of(action: Action, has_parent: bool = True) -> tuple[Rule, ...]:
             ]
         case ReplacePartitions():
             rules = [
-                (True, added_files_have_one_spec),
+                (True, preconditions.added_files_have_one_spec),
                 (has_parent and action.no_conflicting_data, no_new_data),
                 (has_parent and action.no_conflicting_deletes, no_removed_data),
                 (has_parent and action.no_conflicting_deletes, no_new_deletes),
             ]
         case RewriteFiles():
-            rules = [(True, rewrite_arguments_fit), *((has_parent, rule) for rule in _REWRITE_RULES)]
+            rules = [(True, preconditions.rewrite_arguments_fit), *((has_parent, rule) for rule in _REWRITE_RULES)]
     return (*INPUT_RULES, *(rule for is_required, rule in rules if is_required))
 
 
@@ -136,7 +127,7 @@ def _row_delta_rules(action: RowDelta) -> list[tuple[bool, Rule]]:
     has_start = action.start_snapshot_id is not None
     points_at_files = bool(action.referenced_data_files) or (has_start and bool(referenced_data_files(action)))
     return [
-        (has_start, start_is_an_ancestor),
+        (has_start, preconditions.start_is_an_ancestor),
         (points_at_files, referenced_files_still_exist),
         (action.no_conflicting_data, no_new_data),
         (action.no_conflicting_deletes, no_new_deletes_for_removed_files),
@@ -290,7 +281,7 @@ def _has_path(files: EntryTable, paths: Iterable[str]) -> Mask:
     return np.asarray(pc.is_in(files["file_path"], value_set=pa.array(sorted(paths), pa.string())).to_numpy(), bool)
 
 
-INPUT_RULES: tuple[Rule, ...] = (specs_are_known, delete_kinds_fit)
+INPUT_RULES: tuple[Rule, ...] = (preconditions.specs_are_known, preconditions.delete_kinds_fit)
 _REWRITE_RULES: tuple[Rule, ...] = (no_new_deletes_for_rewritten_files, no_new_vectors, removed_deletes_are_covered)
 
 

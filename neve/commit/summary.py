@@ -6,7 +6,7 @@ parent does not have stays unknown.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -125,13 +125,7 @@ def _partition_counts(added: EntryTable, removed: EntryTable, limit: int) -> dic
     if len(firsts) > limit:
         return summary
     summary["partition-summaries-included"] = "true"
-    return summary | dict(_partition_summaries(files, codes, firsts, len(added)))
-
-
-def _partition_summaries(
-    files: EntryTable, codes: np.ndarray[Any, Any], firsts: EntryTable, added: int
-) -> Iterator[tuple[str, str]]:
-    is_added = np.arange(len(files)) < added
+    is_added = np.arange(len(files)) < len(added)
     by_path: dict[str, np.ndarray[Any, Any]] = {}
     for code in range(len(firsts)):
         values, spec_id = firsts.stored_values(code), firsts["spec_id"][code].as_py()
@@ -140,4 +134,5 @@ def _partition_summaries(
         by_path[path] = by_path.get(path, False) | (codes == code)
     for path, mask in by_path.items():
         counts = _change_counts(*(FileCounts.of(files.filter(pa.array(mask & side))) for side in (is_added, ~is_added)))
-        yield f"partitions.{path}", ",".join(f"{key}={value}" for key, value in counts.items())
+        summary[f"partitions.{path}"] = ",".join(f"{key}={value}" for key, value in counts.items())
+    return summary

@@ -137,9 +137,8 @@ def _decode_integers(values: pa.Array, kind: ice.IcebergType) -> pa.Array:
         return pc.min_element_wise(_decode_fixed_widths(values, np.int64, {1: "u1"}), 1, skip_nulls=False)
     if isinstance(kind, ice.IntegerType | ice.DateType):
         return _decode_fixed_widths(values, np.int64, {4: "<i4"})
-    return _decode_fixed_widths(
-        values, np.int64, {8: "<i8", 4: "<i4"} if isinstance(kind, ice.LongType) else {8: "<i8"}
-    )
+    widths = {8: "<i8", 4: "<i4"} if isinstance(kind, ice.LongType) else {8: "<i8"}
+    return _decode_fixed_widths(values, np.int64, widths)
 
 
 def _float_widths(kind: ice.IcebergType) -> dict[int, str]:

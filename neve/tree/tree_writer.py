@@ -19,7 +19,6 @@ from pyiceberg.table.metadata import TableMetadata
 from neve.io.files import write_new_file
 from neve.io.mumbling import encode_positions
 from neve.io.paths import canonical_path_all
-from neve.model.partition import Specs
 from neve.tree.entries import DETAIL, LIVE_STATUSES, Content, EntryTable, Leaf, Manifest, Status
 from neve.tree.group_by_spec import deletion_vector_mask
 from neve.tree.read import read_manifest
@@ -82,9 +81,7 @@ class ManifestTreeWriter:
     """Versions 1 to 3: manifests of entries of one kind and spec in Avro, and a list of them."""
 
     suffix: str = ".avro"  # the file extension of manifest lists and roots
-    joins_vectors: bool = (
-        False  # a deletion vector is stored in the row of its data file, so that the row must be found
-    )
+    joins_vectors: bool = False  # a vector is stored in the row of its data file, so that the row must be found
 
     def write_added(self, io: FileIO, added: EntryTable, context: ManifestContext) -> list[Manifest]:
         """Write new files to manifests."""
@@ -105,8 +102,16 @@ class ManifestTreeWriter:
         return copy_entries(io, entries, [manifest], context) if len(entries) else []
 
     def write_merged(self, io: FileIO, manifests: Sequence[Manifest], context: ManifestContext) -> list[Manifest]:
-        """Write the entries of several manifests of one kind and one spec to one manifest."""
-        return copy_entries(io, merged_entries(io, manifests, context), manifests, context)
+        """Write the entries of several manifests of one kind and one spec to one manifest.
+
+        Tombstones of earlier snapshots are dropped, and files added by earlier snapshots become existing ones. Changes
+        of this commit stay visible.
+        """
+        tables = [_read_as_written(io, m, i, context) for i, m in enumerate(manifests)]
+        entries = EntryTable.concat(tables, context.specs)
+        status, is_ours = entries.numpy("status"), pc.equal(entries["snapshot_id"], context.snapshot_id).to_numpy()
+        entries = entries.with_columns(status=np.where((status == Status.ADDED) & ~is_ours, Status.EXISTING, status))
+        return copy_entries(io, entries.filter(pa.array((status != Status.DELETED) | is_ours)), manifests, context)
 
     def write_groups(
         self, io: FileIO, groups: Sequence[EntryTable], replaced: Sequence[Manifest], context: ManifestContext
@@ -135,18 +140,6 @@ class ManifestTreeWriter:
         """Write the file that lists the manifests of a snapshot; return the snapshot field that names it."""
         write_manifest_list(io, path, manifests, format_version=context.format_version, **asdict(header))
         return {"manifest_list": path}
-
-
-def merged_entries(io: FileIO, manifests: Sequence[Manifest], context: ManifestContext) -> EntryTable:
-    """Return the entries of several manifests as they are in the merged manifest.
-
-    Tombstones of earlier snapshots are dropped, and files added by earlier snapshots become existing ones. Changes of
-    this commit stay visible.
-    """
-    entries = EntryTable.concat([_read_as_written(io, m, i, context) for i, m in enumerate(manifests)], context.specs)
-    status, is_ours = entries.numpy("status"), pc.equal(entries["snapshot_id"], context.snapshot_id).to_numpy()
-    entries = entries.with_columns(status=np.where((status == Status.ADDED) & ~is_ours, Status.EXISTING, status))
-    return entries.filter(pa.array((status != Status.DELETED) | is_ours))
 
 
 def _read_as_written(io: FileIO, manifest: Manifest, ordinal: int, context: ManifestContext) -> EntryTable:
@@ -196,12 +189,29 @@ class V4TreeWriter:
     ) -> list[Manifest]:
         if manifest.leaf is None or not manifest.leaf.is_tracked:
             return self._write_edited_older(io, manifest, edit, context)
-        rows = read_complete_rows(io, manifest, context.specs)
-        live = np.isin(rows["status"].to_numpy(), LIVE_STATUSES)
-        live[hidden_rows(manifest)] = False
+        rows, hidden = read_complete_rows(io, manifest, context.specs), hidden_rows(manifest)
         deleted, replaced, vectors = self._mark_changed_rows(rows, edit, context)
         if context.hides_rows and not manifest.is_inline:
-            return self._hide_rows(manifest, rows, deleted, replaced, vectors, context)
+            # Hide changed rows of the leaf, and put the new versions of those with a new vector into the root.
+            hidden = np.union1d(hidden, np.flatnonzero(deleted | replaced))
+            deleted_bitmap, replaced_bitmap = (
+                encode_positions(np.flatnonzero(m)) if m.any() else None for m in (deleted, replaced)
+            )
+            leaf = replace(
+                leaf_of(manifest),
+                hidden_bitmap=encode_positions(hidden),
+                hidden_count=len(hidden),
+                removed_bitmaps=(deleted_bitmap, replaced_bitmap),
+                hidden_by=context.snapshot_id,
+            )
+            manifests = [replace(manifest, leaf=leaf)]
+            if replaced.any():
+                changed = _replace_all_vectors(rows.filter(pa.array(replaced)), vectors, context)
+                new_rows = changed.filter(pc.equal(changed["status"], int(Status.MODIFIED)))
+                manifests.append(self._inline_manifest(new_rows, context))
+            return manifests
+        live = np.isin(rows["status"].to_numpy(), LIVE_STATUSES)
+        live[hidden] = False
         live_rows = rows.filter(pa.array(live))
         new_rows = apply_row_changes(
             live_rows, context.snapshot_id, deleted=deleted[live], replaced=replaced[live], vectors=vectors
@@ -231,34 +241,6 @@ class V4TreeWriter:
         replaced &= ~deleted
         own = table.filter(pa.array(replaced))
         return deleted, replaced, {name: own[name] for name in VECTOR_COLUMNS}
-
-    def _hide_rows(
-        self,
-        manifest: Manifest,
-        rows: pa.Table,
-        deleted: np.ndarray[Any, Any],
-        replaced: np.ndarray[Any, Any],
-        vectors: dict[str, Any],
-        context: ManifestContext,
-    ) -> list[Manifest]:
-        """Hide changed rows of a leaf, and put the new versions of those with a new vector into the root."""
-        hidden = np.union1d(hidden_rows(manifest), np.flatnonzero(deleted | replaced))
-        deleted_bitmap, replaced_bitmap = (
-            encode_positions(np.flatnonzero(m)) if m.any() else None for m in (deleted, replaced)
-        )
-        leaf = replace(
-            leaf_of(manifest),
-            hidden_bitmap=encode_positions(hidden),
-            hidden_count=len(hidden),
-            removed_bitmaps=(deleted_bitmap, replaced_bitmap),
-            hidden_by=context.snapshot_id,
-        )
-        manifests = [replace(manifest, leaf=leaf)]
-        if replaced.any():
-            changed = _replace_all_vectors(rows.filter(pa.array(replaced)), vectors, context)
-            new_rows = changed.filter(pc.equal(changed["status"], int(Status.MODIFIED)))
-            manifests.append(self._inline_manifest(new_rows, context))
-        return manifests
 
     def _write_edited_older(
         self, io: FileIO, manifest: Manifest, edit: ManifestEdit, context: ManifestContext
@@ -291,7 +273,14 @@ class V4TreeWriter:
         views = [m for m in replaced if m.is_view and m.is_deletes]
         in_rows = [read_manifest(io, m, context.specs)["referenced_data_file"].combine_chunks() for m in views]
         paths = EntryTable.concat(data_files, context.specs)["file_path"].combine_chunks()
-        deletes = _deletes_without_data_file(groups, pa.concat_arrays([paths, *in_rows]), context.specs)
+        # Delete files that are not stored in the row of a data file stay entries of an older version.
+        others = [g.filter(pa.array(g.numpy("content") != Content.DATA)) for g in groups]
+        deletes = EntryTable.concat(others, context.specs)
+        if len(deletes):
+            named = canonical_path_all(deletes["referenced_data_file"])
+            known = canonical_path_all(pa.concat_arrays([paths, *in_rows]))
+            in_row = pc.is_in(named, value_set=known).to_numpy(zero_copy_only=False)
+            deletes = deletes.filter(pa.array(~(deletion_vector_mask(deletes) & in_row)))
         existing = deletes.with_columns(status=int(Status.EXISTING))
         return [*manifests, *(self.older_writer.write_added(io, existing, context) if len(existing) else [])]
 
@@ -376,13 +365,3 @@ def _merged_rows(io: FileIO, manifest: Manifest, context: ManifestContext) -> pa
     """Return the rows of a leaf for a merged one: those of this commit unchanged, older live ones as existing."""
     rows = read_complete_rows(io, manifest, context.specs)
     return rows if manifest.sequence_number == UNASSIGNED else live_rows_as_existing(rows, hidden_rows(manifest))
-
-
-def _deletes_without_data_file(groups: Sequence[EntryTable], data_file_paths: pa.Array, specs: Specs) -> EntryTable:
-    """Return the delete files that are not stored in the row of a data file: they stay entries of an older version."""
-    deletes = EntryTable.concat([g.filter(pa.array(g.numpy("content") != Content.DATA)) for g in groups], specs)
-    if not len(deletes):
-        return deletes
-    referenced = canonical_path_all(deletes["referenced_data_file"])
-    in_row = pc.is_in(referenced, value_set=canonical_path_all(data_file_paths)).to_numpy(zero_copy_only=False)
-    return deletes.filter(pa.array(~(deletion_vector_mask(deletes) & in_row)))

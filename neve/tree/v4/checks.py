@@ -13,17 +13,9 @@ from neve.errors import CorruptFile, TableError, UnsupportedFeature
 from neve.io.parquet_by_field_id import IdTable
 from neve.io.paths import resolve_path, resolve_path_all
 from neve.tree.entries import LIVE_STATUSES, EntryTable, Manifest, Status
-from neve.tree.v4.fields import COLUMN_FILE_FIELD_IDS, FORMAT_VERSION, ContentType
+from neve.tree.v4.fields import COLUMN_FILE_FIELD_IDS, FIXED_FIELDS, FORMAT_VERSION, MANIFEST_INFO, VECTOR, ContentType
 
-_REQUIRED = (
-    "status",
-    "content_type",
-    "format_version",
-    "location",
-    "file_format",
-    "record_count",
-    "file_size_in_bytes",
-)
+_REQUIRED = [f.column for f in FIXED_FIELDS if f.required and f.ids[0] not in (VECTOR, MANIFEST_INFO)]
 _MANIFESTS = (ContentType.DATA_MANIFEST, ContentType.DELETE_MANIFEST)
 
 Mask = np.ndarray[Any, np.dtype[np.bool_]]

@@ -196,20 +196,15 @@ def aggregate_metrics(columns: Columns, schema: Schema) -> dict[str, pa.Scalar]:
         own = {
             m: combine_chunks(columns[c]) for m in METRICS if (c := metric_column(field_id, m)) in columns and m != SIZE
         }
-        combined |= {metric_column(field_id, m): value for m, value in _aggregate_column(own, field) if value.is_valid}
+        values = {m: pc.sum(own[m]) for m in (VALUES, NULLS, NANS) if m in own and not own[m].null_count}
+        empty = _holds_no_value(own, isinstance(field.field_type, ice.FloatType | ice.DoubleType))
+        for metric, step in ((LOWER, pc.min), (UPPER, pc.max)):
+            if metric in own and pc.all(pc.or_(_has_valid_bound(own, metric), empty)).as_py():
+                values[metric] = step(own[metric])
+        if TIGHT in own and pc.all(pc.or_(own[TIGHT].is_valid(), empty)).as_py():
+            values[TIGHT] = pc.all(own[TIGHT])
+        combined |= {metric_column(field_id, m): value for m, value in values.items() if value.is_valid}
     return combined
-
-
-def _aggregate_column(own: Mapping[int, pa.Array], field: ice.NestedField) -> Iterator[tuple[int, pa.Scalar]]:
-    for metric in (VALUES, NULLS, NANS):
-        if metric in own and not own[metric].null_count:
-            yield metric, pc.sum(own[metric])
-    empty = _holds_no_value(own, isinstance(field.field_type, ice.FloatType | ice.DoubleType))
-    for metric, step in ((LOWER, pc.min), (UPPER, pc.max)):
-        if metric in own and pc.all(pc.or_(_has_valid_bound(own, metric), empty)).as_py():
-            yield metric, step(own[metric])
-    if TIGHT in own and pc.all(pc.or_(own[TIGHT].is_valid(), empty)).as_py():
-        yield TIGHT, pc.all(own[TIGHT])
 
 
 def _has_valid_bound(own: Mapping[int, pa.Array], metric: int) -> pa.Array:
