@@ -102,11 +102,6 @@ class StagedMetadata:
     metadata: TableMetadata
     location: str
 
-    @property
-    def is_unchanged(self) -> bool:
-        """True if the updates changed nothing, so that there is nothing to write."""
-        return self.metadata is self.base
-
 
 def stage_updates(
     base: TableMetadata | None, base_location: str | None, updates: Sequence[TableUpdate]

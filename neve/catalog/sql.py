@@ -60,7 +60,7 @@ class SqlCatalogMixin(NeveCatalog, IcebergSqlCatalog):
             base = read_metadata(self._load_file_io(EMPTY_DICT, base_location), base_location)
         check_requirements(requirements, base, identifier)
         staged = stage_updates(base, base_location, updates)
-        if staged.is_unchanged:
+        if staged.metadata is base:  # the updates changed nothing, so that there is nothing to write
             return Swapped(base, staged.metadata, staged.location)
         io = self._load_file_io(EMPTY_DICT, staged.location)
         try:

@@ -7,8 +7,7 @@ which they are checked. The window starts at the snapshot that was planned on. T
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -28,7 +27,7 @@ from neve.plan.delete_index import match_deletes, referenced_paths
 from neve.plan.file_filter import RowFilter
 from neve.plan.metrics_filter import STATISTICS
 from neve.plan.ranges import Mask
-from neve.tree.entries import Content, EntryTable, Manifest, Status
+from neve.tree.entries import Content, EntryTable, Status
 from neve.tree.group_by_spec import deletion_vector_mask
 from neve.tree.read import manifests_of, read_entries
 
@@ -58,26 +57,9 @@ def removed_deletes_are_covered(window: Window, action: RewriteFiles) -> Conflic
     return conflict_over(Check.NOT_DANGLING, message, applying, snapshot_id=head)
 
 
-@dataclass(frozen=True)
-class Scope:
-    """The files that a check considers: all, those that may match a filter, or those of some partitions."""
-
-    row_filter: RowFilter | None = None
-    partitions: PartitionSet | None = None
-
-    def may_match_manifests(self, manifests: Sequence[Manifest]) -> Mask:
-        """Return which manifests may list a file in scope."""
-        scope = self.row_filter or self.partitions
-        return np.ones(len(manifests), bool) if scope is None else scope.may_match_manifests(manifests)
-
-    def may_match(self, files: EntryTable) -> Mask:
-        """Return which files are in scope."""
-        if self.row_filter is not None:
-            return self.row_filter.may_match(files)
-        return np.ones(len(files), bool) if self.partitions is None else self.partitions.holds(files)
-
-
 Rule: TypeAlias = Callable[[Window, Any], Conflict | None]
+Scope: TypeAlias = RowFilter | PartitionSet | None
+"""The files that a check considers: those that may match a filter, those of some partitions, or all."""
 
 OPERATIONS_ADDING_DATA = frozenset({Operation.APPEND, Operation.OVERWRITE})
 OPERATIONS_ADDING_DELETES = frozenset({Operation.OVERWRITE, Operation.DELETE})
@@ -143,19 +125,18 @@ def _row_delta_rules(action: RowDelta) -> list[tuple[bool, Rule]]:
 def no_new_data(window: Window, action: Overwrite | ReplacePartitions | RowDelta) -> Conflict | None:
     """A. No data file was added that may hold rows that the command would have read."""
     scope = _scope(window.base, action)
-    new = window.entries(
-        OPERATIONS_ADDING_DATA, is_deletes=False, statuses=[Status.ADDED], may_hold=scope.may_match_manifests
-    )
+    may_hold = None if scope is None else scope.may_match_manifests
+    new = window.entries(OPERATIONS_ADDING_DATA, is_deletes=False, statuses=[Status.ADDED], may_hold=may_hold)
     message = "Data files that may match were added since the table was read."
-    return conflict_over(Check.NEW_DATA, message, new, scope.may_match(new))
+    return conflict_over(Check.NEW_DATA, message, new, _is_in_scope(new, scope))
 
 
 def no_new_deletes(window: Window, action: Overwrite | ReplacePartitions | RowDelta) -> Conflict | None:
     """B. No delete file was added that may apply to rows that the command read."""
     scope = _scope(window.base, action, for_deletes=True)
     new = _new_deletes(window)
-    mask = scope.may_match(new)
-    if scope.partitions is not None:
+    mask = _is_in_scope(new, scope)
+    if isinstance(scope, PartitionSet):
         mask |= _is_global(new)
     message = "Delete files that may match were added since the table was read."
     return conflict_over(Check.NEW_DELETES, message, new, mask)
@@ -224,18 +205,17 @@ def _conflict_over_gained_deletes(
 def no_removed_data(window: Window, action: Overwrite | ReplacePartitions | RowDelta) -> Conflict | None:
     """D. No data file was removed that may hold rows that the command read."""
     scope = _scope(window.base, action, for_deletes=True)
-    removed = window.entries(
-        OPERATIONS_REMOVING_DATA, is_deletes=False, statuses=[Status.DELETED], may_hold=scope.may_match_manifests
-    )
+    may_hold = None if scope is None else scope.may_match_manifests
+    removed = window.entries(OPERATIONS_REMOVING_DATA, is_deletes=False, statuses=[Status.DELETED], may_hold=may_hold)
     message = "Data files that may match were removed since the table was read."
-    return conflict_over(Check.REMOVED_DATA, message, removed, scope.may_match(removed))
+    return conflict_over(Check.REMOVED_DATA, message, removed, _is_in_scope(removed, scope))
 
 
 def referenced_files_still_exist(window: Window, action: RowDelta) -> Conflict | None:
     """E. Every data file that a new delete file points at is still live; a DELETED entry does not count as live."""
     operations = OPERATIONS_REMOVING_DATA if action.check_deleted_files else OPERATIONS_REPLACING_DATA
     removed = window.entries(operations, is_deletes=False, statuses=[Status.DELETED])
-    mask = _has_path(removed, referenced_data_files(action)) & _scope(window.base, action).may_match(removed)
+    mask = _has_path(removed, referenced_data_files(action)) & _is_in_scope(removed, _scope(window.base, action))
     message = "Data files that the new deletes point at were removed or rewritten since the table was read."
     return conflict_over(Check.REQUIRED_FILES, message, removed, mask)
 
@@ -313,14 +293,18 @@ def _scope(base: CommitBase, action: Overwrite | ReplacePartitions | RowDelta, f
     """Return the files that a check considers: in replaced partitions, or matching the filter of the command."""
     if isinstance(action, ReplacePartitions):
         if not action.added or base.specs.is_unpartitioned(action.added.spec_ids()[0]):
-            return Scope()
-        return Scope(partitions=PartitionSet.of(action.added, base.specs))
+            return None
+        return PartitionSet.of(action.added, base.specs)
     row_filter = action.conflict_filter
     if row_filter is None and isinstance(action, Overwrite) and (for_deletes or not action.removed):
         row_filter = action.row_filter
-    if row_filter is None:
-        return Scope()
-    return Scope(RowFilter(row_filter, base.metadata, base.specs, action.case_sensitive))
+    return None if row_filter is None else RowFilter(row_filter, base.metadata, base.specs, action.case_sensitive)
+
+
+def _is_in_scope(files: EntryTable, scope: Scope) -> Mask:
+    if scope is None:
+        return np.ones(len(files), bool)
+    return scope.holds(files) if isinstance(scope, PartitionSet) else scope.may_match(files)
 
 
 def _removed_entries(base: CommitBase, removed: actions.RemovedFiles) -> EntryTable:

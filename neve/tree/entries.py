@@ -122,11 +122,6 @@ class Leaf:
     rows_without_ids: int | None = None  # table rows in live files without row ids yet; None: those of all live files
     root_row: tuple[Any, int] | None = None  # the rows of the root it was read from or will be in, and its number there
 
-    @property
-    def is_inline(self) -> bool:
-        """True if the rows are in the root itself."""
-        return self.rows is not None
-
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
@@ -170,7 +165,7 @@ class Manifest:
     @property
     def is_inline(self) -> bool:
         """True if the manifest has no file of its own: its entries are in the file that lists manifests."""
-        return self.leaf is not None and self.leaf.is_inline
+        return self.leaf is not None and self.leaf.rows is not None
 
     @property
     def kind(self) -> str:

@@ -25,9 +25,8 @@ def group_files_by_spec(files: EntryTable) -> dict[int, EntryTable]:
     return dict(_with_default_spec(files).by_spec()) if len(files) else {}
 
 
-def group_entries_by_spec(entries: EntryTable) -> dict[int, EntryTable]:
-    """Return the entries of each spec, tombstones included, in their order."""
-    return group_files_by_spec(entries)
+group_entries_by_spec = group_files_by_spec
+"""Return the entries of each spec, tombstones included, in their order."""
 
 
 def entries_by_manifest(entries: EntryTable, manifests: int) -> list[EntryTable]:

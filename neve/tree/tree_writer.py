@@ -303,7 +303,7 @@ class V4TreeWriter:
 
     def can_merge(self, manifest: Manifest) -> bool:
         leaf = manifest.leaf
-        return leaf is not None and leaf.is_tracked and not leaf.is_inline and not manifest.is_deletes
+        return leaf is not None and leaf.is_tracked and leaf.rows is None and not manifest.is_deletes
 
     def manifests_to_list(
         self, io: FileIO, manifests: Sequence[Manifest], context: ManifestContext

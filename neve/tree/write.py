@@ -57,7 +57,7 @@ class ManifestContext:
     new_path: Callable[[], str]
     target_bytes: int = 8 << 20
     codec: str = "deflate"
-    new_leaf_path: Callable[[], str] | None = None
+    new_leaf_path: Callable[[], str] | None = None  # of leaves of tracked files; None: as of all manifests
     inline_files: int = 0  # the most new files of a commit that are put into the root itself; 0: none
     inline_rows: int = 0  # the most rows of files that the root may have before they move to a leaf
     hides_rows: bool = False  # the root hides removed rows of leaves; False: leaves are rewritten
@@ -66,10 +66,6 @@ class ManifestContext:
     def format_version(self) -> int:
         """The version that defines the Avro manifests of the table; version 4 defines none of its own."""
         return min(int(self.metadata.format_version), V3)
-
-    def leaf_path(self) -> str:
-        """Return the path of the next leaf of tracked files."""
-        return self.new_path() if self.new_leaf_path is None else self.new_leaf_path()
 
     @cached_property
     def schemas(self) -> dict[int, dict[str, Any]]:
@@ -316,14 +312,8 @@ def write_manifest_list(
     write_new_file(io, path, encode(batch, schema, {k: v.encode() for k, v in pairs.items()}, codec))
 
 
-_SUMMARY_TYPE = pa.struct(
-    [
-        ("contains_null", pa.bool_()),
-        ("contains_nan", pa.bool_()),
-        ("lower_bound", pa.binary()),
-        ("upper_bound", pa.binary()),
-    ]
-)
+_SUMMARY_TYPES = (pa.bool_(), pa.bool_(), pa.binary(), pa.binary())
+_SUMMARY_TYPE = pa.struct(list(zip(FieldSummary._fields, _SUMMARY_TYPES, strict=True)))
 
 _LIST_ATTRIBUTES = {  # the attributes of a manifest that the format names otherwise; counts end in `_count` there
     "manifest_path": "path",

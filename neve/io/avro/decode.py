@@ -93,7 +93,15 @@ class AvroFile:
             raise CorruptFile(self.path, e.expected, e.found) from e
         except UnsupportedSchema as e:
             raise UnsupportedFeature(f"Cannot read {self.path}: its schema has {e}.") from e
-        records = _record_count(program, self.blocks, self.path, self.limits)
+        counts, least, most_empty = self.blocks.counts, program.least_bytes, self.limits.max_empty_items
+        if least == 0 and counts.sum(dtype=float) > most_empty:
+            hint = "They take no bytes; raise Limits.max_empty_items if they are intended."
+            raise LimitExceeded(f"the number of empty records in {self.path}", most_empty, hint)
+        too_short = np.flatnonzero(counts > np.diff(self.blocks.ends, prepend=0) // least) if least else ()
+        if len(too_short):
+            problem = f"{counts[too_short[0]]} in block {too_short[0]}"
+            raise CorruptFile(self.path, "no more records than the bytes of the block allow", problem)
+        records = int(counts.sum())
         count, record_flags = records, np.zeros(0, np.uint8)  # no flags: all records are decoded
         if rows is not None:
             if len(rows) and (rows[-1] >= records or rows[0] < 0 or (np.diff(rows) <= 0).any()):
@@ -112,21 +120,6 @@ class AvroFile:
 def _compile_cached(schema: bytes, projection: Projection, limits: Limits) -> DecodeProgram:
     """Compile a schema once for each projection: the manifests of a table share a few schemas."""
     return compile_decode_program(apply_projection(parse_schema(json.loads(schema), limits), projection))
-
-
-def _record_count(program: DecodeProgram, blocks: Blocks, path: str, limits: Limits) -> int:
-    """Return the number of records, after checking that every block has enough bytes for its records."""
-    least = program.least_bytes
-    if least == 0:
-        if blocks.counts.sum(dtype=float) > limits.max_empty_items:
-            hint = "They take no bytes; raise Limits.max_empty_items if they are intended."
-            raise LimitExceeded(f"the number of empty records in {path}", limits.max_empty_items, hint)
-        return int(blocks.counts.sum())
-    too_short = np.flatnonzero(blocks.counts > np.diff(blocks.ends, prepend=0) // least)
-    if len(too_short):
-        problem = f"{blocks.counts[too_short[0]]} in block {too_short[0]}"
-        raise CorruptFile(path, "no more records than the bytes of the block allow", problem)
-    return int(blocks.counts.sum())
 
 
 def _run_kernel(

@@ -72,7 +72,12 @@ def encode(
 
 def _run_kernel(program: EncodeProgram, records: int, backend: Backend) -> tuple[memoryview, Array]:
     """Run the kernel; return the encoded records in one buffer, and where each ends."""
-    memory, base = program.arena()
+    sizes = np.array([(each.nbytes + 7) // 8 * 8 for each in program.slots], np.int64)
+    starts = np.cumsum(sizes) - sizes
+    memory = np.empty(max(int(sizes.sum()), 8), np.uint8)  # all slots in one piece
+    for start, values in zip(starts, program.slots, strict=True):
+        memory[start : start + values.nbytes] = values.view(np.uint8)
+    base = starts // np.array([each.itemsize for each in program.slots], np.int64)  # in units of its elements
     out = np.empty(program.most_bytes + SLACK, np.uint8)
     bounds = np.zeros(records, np.int64)
     stack = np.zeros(2 * program.list_depth + 2, np.int64)
@@ -105,15 +110,6 @@ class EncodeProgram:
         """Add a slot with these values and return its number."""
         self.slots.append(np.ascontiguousarray(values))
         return len(self.slots) - 1
-
-    def arena(self) -> tuple[Array, Array]:
-        """Copy all slots into one piece of memory; return it and the start of each slot, in units of its elements."""
-        sizes = np.array([(each.nbytes + 7) // 8 * 8 for each in self.slots], np.int64)
-        starts = np.cumsum(sizes) - sizes
-        memory = np.empty(max(int(sizes.sum()), 8), np.uint8)
-        for start, values in zip(starts, self.slots, strict=True):
-            memory[start : start + values.nbytes] = values.view(np.uint8)
-        return memory, starts // np.array([each.itemsize for each in self.slots], np.int64)
 
 
 def _emit_record(

@@ -25,7 +25,7 @@ def check_rows(rows: pa.Table, path: str) -> None:
     """Reject rows of any manifest with values that no version 4 writer may write; columns not read are not checked."""
     for name in _REQUIRED:
         if name in rows.schema.names and rows[name].null_count:
-            _refuse(path, rows[name].is_null(), f"a {name} in every row", lambda _: "none")
+            _refuse(path, rows[name].is_null(), f"a {name} in every row")
     status, content, version = (rows[name].to_numpy() for name in ("status", "content_type", "format_version"))
     is_valid = (status >= Status.EXISTING) & (status <= Status.MODIFIED)
     _refuse(path, ~is_valid, "a status of 0 to 4", lambda row: f"status {status[row]}")
@@ -54,11 +54,9 @@ def check_root(rows: pa.Table, path: str) -> None:
     check_rows(rows, path)
     live = np.isin(rows["status"].to_numpy(), LIVE_STATUSES)
     for name in ("snapshot_id", "sequence_number", "file_sequence_number"):
-        _refuse(path, live & rows[name].is_null().to_numpy(), f"a {name} in every row of a root", lambda _: "none")
+        _refuse(path, live & rows[name].is_null().to_numpy(), f"a {name} in every row of a root")
     is_manifest = live & np.isin(rows["content_type"].to_numpy(), _MANIFESTS)
-    _refuse(
-        path, is_manifest & rows["added_files"].is_null().to_numpy(), "manifest_info of every leaf", lambda _: "none"
-    )
+    _refuse(path, is_manifest & rows["added_files"].is_null().to_numpy(), "manifest_info of every leaf")
     own, file = (pc.fill_null(rows[n], -1).to_numpy() for n in ("sequence_number", "file_sequence_number"))
     _refuse(
         path, is_manifest & (own != file), "equal sequence numbers of a leaf", lambda row: f"{own[row]} and {file[row]}"
@@ -71,7 +69,7 @@ def check_sequence_numbers(rows: pa.Table, path: str) -> None:
     inherits = rows["status"].to_numpy() == Status.ADDED
     for name in (n for n in ("sequence_number", "file_sequence_number") if rows[n].null_count):
         incomplete = ~inherits & rows[name].is_null().to_numpy()
-        _refuse(path, incomplete, f"a {name} in every row that is not new", lambda _: "none")
+        _refuse(path, incomplete, f"a {name} in every row that is not new")
 
 
 def refuse_repeated_rows(path: str, rows: pa.Table, row_positions: Any = None) -> None:
@@ -134,7 +132,7 @@ def resolve_manifest_paths(location: str, paths: Any, path: str) -> pa.Array:
         raise
 
 
-def _refuse(path: str, wrong: Any, expected: str, found: Callable[[int], str]) -> None:
+def _refuse(path: str, wrong: Any, expected: str, found: Callable[[int], str] = lambda row: "none") -> None:
     mask = wrong.to_numpy() if isinstance(wrong, pa.ChunkedArray) else np.asarray(wrong)
     if mask.any():
         row = int(np.flatnonzero(mask)[0])

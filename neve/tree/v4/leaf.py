@@ -95,7 +95,7 @@ def _with_details_where(
     if not mask.any():
         return entries.with_columns(**dict.fromkeys(names))
     own = entries.filter(pa.array(mask))
-    details = _read_table_details(table, specs, own.numpy("row"), own.numpy("content"), names, columns)
+    details = _read_details(table, specs, own.numpy("row"), own.numpy("content"), names, columns)
     arrays = {name: details.column(name).combine_chunks() for name in names}
     return entries.with_columns(**{name: _spread_over_rows(values, mask) for name, values in arrays.items()})
 
@@ -122,36 +122,22 @@ def read_leaf_details(
 
     The content of an entry decides whether it shows the data file or the vector of its row.
     """
-    leaf = leaf_of(manifest)
-    if leaf.rows is not None:
-        return _details_from_rows(leaf.rows.take(pa.array(row_positions, pa.int64())), specs, contents, names)
-    return _read_table_details(open_leaf(io, manifest), specs, row_positions, contents, names, None)
+    rows = leaf_of(manifest).rows
+    source = open_leaf(io, manifest) if rows is None else rows
+    return _read_details(source, specs, row_positions, contents, names)
 
 
-def _read_table_details(
-    table: IdTable,
-    specs: Specs,
-    row_positions: Any,
-    contents: Any,
-    names: Collection[str],
-    columns: Collection[int] | None,
+def _read_details(
+    source: Any, specs: Specs, at: Any, contents: Any, names: Collection[str], columns: Collection[int] | None = None
 ) -> pa.Table:
-    rows = read_rows(
-        table,
-        specs,
-        (*_columns_without_metrics(names), "vector_key"),
-        metrics=_metrics(names),
-        partitions=False,
-        rows=row_positions,
-        columns=columns,
-    )
-    return _details_from_rows(rows, specs, contents, names)
-
-
-def _details_from_rows(rows: pa.Table, specs: Specs, contents: Any, names: Collection[str]) -> pa.Table:
-    of_vectors = np.asarray(contents) == Content.POSITION_DELETES
-    columns = _detail_columns(rows, specs, names, of_vectors)
-    return pa.table([columns[n] for n in names], schema=pa.schema([DETAIL.field(n) for n in names]))
+    """Return detail columns of the rows at some positions of a file, or of a table in memory."""
+    if isinstance(source, IdTable):
+        fixed, metrics = (*_columns_without_metrics(names), "vector_key"), _metrics(names)
+        rows = read_rows(source, specs, fixed, metrics=metrics, partitions=False, rows=at, columns=columns)
+    else:
+        rows = source.take(pa.array(at, pa.int64()))
+    details = _detail_columns(rows, specs, names, np.asarray(contents) == Content.POSITION_DELETES)
+    return pa.table([details[n] for n in names], schema=pa.schema([DETAIL.field(n) for n in names]))
 
 
 def read_complete_rows(io: FileIO, manifest: Manifest, specs: Specs) -> pa.Table:

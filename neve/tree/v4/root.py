@@ -167,7 +167,8 @@ def _leaf_manifests(rows: RootRows, path: str, shared: Leaf, snapshot: Snapshot)
     leaves = _leaves(own, zip(row_numbers.tolist(), files, strict=True), rows, shared, path)
     partitions = _partition_summaries(own, rows.specs, path)
     sources = zip(repeat(rows.statistics), row_numbers.tolist(), strict=False)
-    facts_of_manifests = zip(leaves, *_column_lists(own, _MANIFEST_COLUMNS), partitions, sources, strict=False)
+    columns = (own[name].to_pylist() for name in _MANIFEST_COLUMNS)
+    facts_of_manifests = zip(leaves, *columns, partitions, sources, strict=False)
     for manifest in (_make_manifest(*facts) for facts in facts_of_manifests):
         yield manifest
         leaf = manifest.leaf
@@ -175,15 +176,11 @@ def _leaf_manifests(rows: RootRows, path: str, shared: Leaf, snapshot: Snapshot)
             yield from _extra_views(manifest, leaf, snapshot)
 
 
-def _column_lists(own: pa.Table, names: Sequence[str]) -> list[list[Any]]:
-    return [own[name].to_pylist() for name in names]
-
-
 _LEAF_COLUMNS = ("format_version", "hidden", "deleted_positions", "replaced_positions", "dv_snapshot_id", "vectors")
 
 
 def _leaves(own: pa.Table, files: Iterable[tuple[int, str]], rows: RootRows, shared: Leaf, path: str) -> Iterator[Leaf]:
-    for (at, file), *facts in zip(files, *_column_lists(own, _LEAF_COLUMNS), strict=True):
+    for (at, file), *facts in zip(files, *(own[name].to_pylist() for name in _LEAF_COLUMNS), strict=True):
         version, hidden, deleted, replaced, hidden_by, vectors = facts
         yield Leaf(
             file,

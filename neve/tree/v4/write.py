@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -24,13 +23,6 @@ from neve.tree.v4.rows import concat_rows, encode_rows, make_rows, range_column,
 from neve.tree.write import UNASSIGNED, ManifestContext
 
 _NO_HIDDEN = np.zeros(0, np.int64)
-
-
-@dataclass(frozen=True, slots=True)
-class NewLeafRow:
-    """The row of a new leaf in the root, with the same interface as `RootRows`."""
-
-    rows_with_statistics: pa.Table
 
 
 def write_leaves(io: FileIO, rows: pa.Table, context: ManifestContext) -> list[Manifest]:
@@ -69,7 +61,7 @@ def _encode_leaf(rows: pa.Table, context: ManifestContext) -> bytes:
 
 def _store_leaf(io: FileIO, data: bytes, rows: pa.Table, context: ManifestContext) -> Manifest:
     """Store an encoded leaf, and describe it as the root lists it."""
-    path, length = context.leaf_path(), len(data)
+    path, length = (context.new_leaf_path or context.new_path)(), len(data)
     write_new_file(io, path, data)
     live = np.isin(rows["status"].to_numpy(), LIVE_STATUSES)
     oldest = pc.min(rows["sequence_number"].filter(pa.array(live))).as_py()
@@ -100,7 +92,7 @@ def _store_leaf(io: FileIO, data: bytes, rows: pa.Table, context: ManifestContex
         location=context.metadata.location,
         vectors=vectors,
         rows_without_ids=int(rows["record_count"].to_numpy()[waiting].sum()),
-        root_row=(NewLeafRow(root_row), 0),
+        root_row=(root_row, 0),
     )
     return Manifest(
         path=path,
@@ -229,7 +221,7 @@ def _collect_leaf_rows(leaves: Sequence[Manifest], specs: Specs, location: str) 
     tables: list[pa.Table] = []
     order: list[int] = []
     for source, row_numbers, positions in sources.values():
-        rows = source.rows_with_statistics
+        rows = source if isinstance(source, pa.Table) else source.rows_with_statistics  # a table: of a new leaf
         for u in (u for u in specs.union if u.column not in rows.schema.names):  # of specs added since it was read
             rows = rows.append_column(u.column, pa.nulls(rows.num_rows, u.arrow_type))
         tables.append(rows.take(pa.array(row_numbers, pa.int64())))
