@@ -119,7 +119,13 @@ def convert_position_deletes(base: CommitBase, action: Action, written_files: Wr
         return action
     files, others = added.filter(pa.array(is_file)), added.filter(pa.array(~is_file))
     positions = _read_position_deletes(base, files["file_path"].to_pylist())
-    data_files = _data_files_losing_rows(base, action, files, positions)
+    live = _live_entries_in_partitions(base, files, is_deletes=False)
+    data_files = EntryTable.concat([live, *([action.added_data] if action.added_data else [])], base.specs)
+    paths = canonical_path_all(data_files["file_path"])
+    if missing := sorted(set(positions) - set(paths.to_pylist())):
+        message = "Data files that new position deletes name are not in the table, or not in their partitions."
+        raise CommitRefused(Conflict(Check.REQUIRED_FILES, message, files=tuple(missing)))
+    data_files = data_files.filter(pc.is_in(paths, value_set=pa.array(sorted(positions), pa.string())))
     live_deletes = _live_entries_in_partitions(base, files, is_deletes=True, detail=DETAIL.names)
     live_deletes = live_deletes.of_content(Content.POSITION_DELETES)
     existing = live_deletes.take(np.unique(match_deletes(data_files, live_deletes)["delete"].to_numpy()))
@@ -153,19 +159,6 @@ def _read_position_deletes(base: CommitBase, paths: Iterable[str]) -> PositionsB
             own = PositionSet.of(numbers[codes == code])
             by_path[name] = by_path[name].union(own) if name in by_path else own
     return by_path
-
-
-def _data_files_losing_rows(
-    base: CommitBase, action: RowDelta | RewriteFiles, files: EntryTable, positions: PositionsByPath
-) -> EntryTable:
-    """Return the data files that lose rows; a file that is neither live nor new is rejected."""
-    live = _live_entries_in_partitions(base, files, is_deletes=False)
-    data_files = EntryTable.concat([live, *([action.added_data] if action.added_data else [])], base.specs)
-    paths = canonical_path_all(data_files["file_path"])
-    if missing := sorted(set(positions) - set(paths.to_pylist())):
-        message = "Data files that new position deletes name are not in the table, or not in their partitions."
-        raise CommitRefused(Conflict(Check.REQUIRED_FILES, message, files=tuple(missing)))
-    return data_files.filter(pc.is_in(paths, value_set=pa.array(sorted(positions), pa.string())))
 
 
 def _live_entries_in_partitions(

@@ -71,31 +71,25 @@ def find_selected_files(
         return SelectedFiles(manifests, {}, EntryTable.empty(base.specs), 0)
     candidates = selection.candidate_manifests(manifests)
     unsearched = [m for m in candidates if (m.path, selection.cache_key) not in written_files.matches]
-    _search_manifests(base, unsearched, selection, written_files)
-    matches = {m.path: written_files.matches[m.path, selection.cache_key] for m in candidates}
-    selected = EntryTable.concat([m.leaving_files for m in matches.values() if len(m.leaving_files)], base.specs)
-    removed = distinct_files(selected)
-    return SelectedFiles(manifests, matches, removed, len(selected) - len(removed))
-
-
-def _search_manifests(
-    base: CommitBase, manifests: Sequence[Manifest], selection: FileSelection, written_files: WrittenFiles
-) -> None:
-    entries = read_entries(base.io, manifests, base.specs, detail=selection.detail, live_only=True)
+    entries = read_entries(base.io, unsearched, base.specs, detail=selection.detail, live_only=True)
     in_part = entries.filter(pa.array(selection.selects_in_part(entries)))
     if len(in_part):
         message = "Cannot drop files by filter: some of their rows match, others may not. Delete the rows instead."
         paths, spec_ids = tuple(sorted(in_part["file_path"].to_pylist())), tuple(in_part.spec_ids())
         raise CommitRefused(Conflict(Check.PARTIAL_MATCH, message, files=paths, spec_ids=spec_ids))
-    selected, ordinals = selection.selects(entries), entries.numpy("manifest")
+    is_selected, ordinals = selection.selects(entries), entries.numpy("manifest")
     no_match = ManifestMatch(EntryTable.empty(base.specs), None)
-    written_files.matches |= {(m.path, selection.cache_key): no_match for m in manifests}
-    for ordinal in np.unique(ordinals[selected]):
+    written_files.matches |= {(m.path, selection.cache_key): no_match for m in unsearched}
+    for ordinal in np.unique(ordinals[is_selected]):
         start, end = np.searchsorted(ordinals, (ordinal, ordinal + 1))
-        own, mask = EntryTable(entries.columns.slice(start, end - start), base.specs), selected[start:end]
+        own, mask = EntryTable(entries.columns.slice(start, end - start), base.specs), is_selected[start:end]
         oldest = pc.min(own["sequence_number"].filter(pa.array(~mask))).as_py()
-        key = (manifests[int(ordinal)].path, selection.cache_key)
+        key = (unsearched[int(ordinal)].path, selection.cache_key)
         written_files.matches[key] = ManifestMatch(own.filter(pa.array(mask)), oldest)
+    matches = {m.path: written_files.matches[m.path, selection.cache_key] for m in candidates}
+    selected = EntryTable.concat([m.leaving_files for m in matches.values() if len(m.leaving_files)], base.specs)
+    removed = distinct_files(selected)
+    return SelectedFiles(manifests, matches, removed, len(selected) - len(removed))
 
 
 def apply_edits(

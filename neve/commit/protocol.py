@@ -235,7 +235,11 @@ class _Commit:
         for check in range(properties.status_checks + 1):
             match self.catalog.swap_status(lost):
                 case SwapStatus.LANDED:
-                    return self.finish_after_lost_answer(lost, prepared)
+                    try:
+                        self.refresh()
+                    except Exception:  # of any type: the commit stays committed, files of other attempts are orphans
+                        return Committed(prepared.snapshot.snapshot_id, lost.metadata_location or "", self.attempts)
+                    return self.finish_on_current_table(prepared.snapshot)
                 case SwapStatus.NEVER:
                     self.may_have_landed = False
                     self.written_files.lost_metadata_paths += [lost.metadata_location] if lost.metadata_location else []
@@ -244,14 +248,6 @@ class _Commit:
                     self.environment.sleep(wait / 1000)
                     wait = min(wait * 2, properties.status_check_max_wait_ms)
         return Unknown(lost.metadata_location or "", str(lost), self.written_files.snapshot_id)
-
-    def finish_after_lost_answer(self, lost: MaybeSwapped, prepared: PreparedSnapshot) -> Committed:
-        """Finish a commit that was seen in the table; it stays committed even if the table cannot be read again."""
-        try:
-            self.refresh()
-        except Exception:  # catalogs raise errors of many types; files of other attempts stay as orphans
-            return Committed(prepared.snapshot.snapshot_id, lost.metadata_location or "", self.attempts)
-        return self.finish_on_current_table(prepared.snapshot)
 
     def finish_on_current_table(self, snapshot: Snapshot) -> Committed:
         """Finish a commit whose snapshot was found in the current table."""

@@ -223,7 +223,13 @@ def _add_snapshot(update: iceberg.AddSnapshotUpdate, builder: MetadataBuilder) -
 
 @_apply.register
 def _set_ref(update: iceberg.SetSnapshotRefUpdate, builder: MetadataBuilder) -> None:
-    ref = _ref(update)
+    if update.ref_name == MAIN_BRANCH and update.type != SnapshotRefType.BRANCH:
+        raise UserError("Cannot make 'main' a tag: it is the branch that readers see.")
+    names = ("snapshot_id", "type", "min_snapshots_to_keep", "max_snapshot_age_ms", "max_ref_age_ms")
+    try:
+        ref = Ref.model_validate({name.replace("_", "-"): getattr(update, name) for name in names})
+    except (ValueError, ValidationError) as e:
+        raise UserError(f"Cannot set {update.ref_name!r}: {e}") from e
     existing = builder["refs"].get(update.ref_name)
     if existing == ref:
         return
@@ -242,23 +248,6 @@ def _set_ref(update: iceberg.SetSnapshotRefUpdate, builder: MetadataBuilder) -> 
         builder["current_snapshot_id"] = ref.snapshot_id
         entry = {"snapshot-id": ref.snapshot_id, "timestamp-ms": builder["last_updated_ms"]}
         builder["snapshot_log"] = [*builder["snapshot_log"], SnapshotLogEntry.model_validate(entry)]
-
-
-def _ref(update: iceberg.SetSnapshotRefUpdate) -> Ref:
-    if update.ref_name == MAIN_BRANCH and update.type != SnapshotRefType.BRANCH:
-        raise UserError("Cannot make 'main' a tag: it is the branch that readers see.")
-    try:
-        return Ref.model_validate(
-            {
-                "snapshot-id": update.snapshot_id,
-                "type": update.type,
-                "min-snapshots-to-keep": update.min_snapshots_to_keep,
-                "max-snapshot-age-ms": update.max_snapshot_age_ms,
-                "max-ref-age-ms": update.max_ref_age_ms,
-            }
-        )
-    except (ValueError, ValidationError) as e:
-        raise UserError(f"Cannot set {update.ref_name!r}: {e}") from e
 
 
 @_apply.register
