@@ -89,6 +89,7 @@ class FieldSummary(NamedTuple):
     upper_bound: bytes | None
 
 
+MANIFEST_COUNTS = ("added_files", "existing_files", "deleted_files", "added_rows", "existing_rows", "deleted_rows")
 MIXED_SPECS = -1
 """The spec id of a manifest whose files are of several specs, or of a spec that is not stated."""
 

@@ -29,6 +29,7 @@ from neve.tree.checks import check_entries, check_manifest_fields, check_manifes
 from neve.tree.entries import (
     CORE,
     DETAIL,
+    MANIFEST_COUNTS,
     Content,
     EntryFilter,
     EntryTable,
@@ -56,7 +57,6 @@ EntryPredicate: TypeAlias = Callable[[EntryTable], Any]  # a flag for each entry
 
 _ENTRY_COLUMNS = ("status", "snapshot_id", "sequence_number", "file_sequence_number")
 _FILE_COLUMNS = tuple(f.name for f in CORE if f.name not in {"manifest", "row", "spec_id", *_ENTRY_COLUMNS})
-_LIST_COUNTS = ("added_files", "existing_files", "deleted_files", "added_rows", "existing_rows", "deleted_rows")
 
 
 def manifests_of(io: FileIO, metadata: TableMetadata, snapshot: Snapshot | None) -> tuple[Manifest, ...]:
@@ -124,7 +124,7 @@ def manifests_in_list(io: FileIO, path: str) -> tuple[Manifest, ...]:
 def _manifests_from_columns(columns: Mapping[str, list[Any]], rows: int) -> tuple[Manifest, ...]:
     absent, zero = [None] * rows, [0] * rows
     # Early writers wrote `added_data_files_count` for `added_files_count`, and so on.
-    old_names = {name: name.replace("_files", "_data_files") for name in _LIST_COUNTS}
+    old_names = {name: name.replace("_files", "_data_files") for name in MANIFEST_COUNTS}
     counts = [columns.get(f"{new}_count") or columns.get(f"{old}_count", absent) for new, old in old_names.items()]
     arguments = zip(
         columns["manifest_path"],

@@ -30,16 +30,8 @@ from neve.tree.v4.checks import (
     resolve_manifest_paths,
 )
 from neve.tree.v4.fields import ContentType
-from neve.tree.v4.leaf import (
-    entries_from_file_rows,
-    fill_inherited,
-    fill_spec_ids,
-    first_row_ids,
-    leaf_of,
-    open_leaf,
-    visible_row_mask,
-)
-from neve.tree.v4.rows import concat_rows, read_rows
+from neve.tree.v4.leaf import entries_from_file_rows, fill_spec_ids, first_row_ids, leaf_of, open_leaf, visible_row_mask
+from neve.tree.v4.rows import concat_rows, fill_inherited, read_rows
 
 MAX_LEAVES_AT_ONCE = 64
 """The most leaves that are filtered together: more of them cost memory and save nothing."""

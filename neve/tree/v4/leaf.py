@@ -24,7 +24,7 @@ from neve.tree.entries import DETAIL, LIVE_STATUSES, Content, EntryTable, Leaf, 
 from neve.tree.v4 import statistics
 from neve.tree.v4.checks import check_leaf, refuse_column_files, refuse_repeated_rows, resolve_manifest_paths
 from neve.tree.v4.fields import ContentType
-from neve.tree.v4.rows import read_rows, set_column, set_where
+from neve.tree.v4.rows import fill_inherited, read_rows, set_column, set_where
 from neve.tree.v4.statistics import METRIC_BY_DETAIL
 
 _TRACKING = ("status", "snapshot_id", "sequence_number", "file_sequence_number", "first_row_id")
@@ -185,20 +185,6 @@ def fill_spec_ids(rows: pa.Table, specs: Specs, path: str) -> pa.Table:
             foreign = ~np.isin(rows["spec_id"].to_numpy(), list(u.spec_ids))
             if rows[u.column].is_valid().to_numpy()[foreign].any():
                 rows = set_where(rows, foreign, **{u.column: None})
-    return rows
-
-
-def fill_inherited(rows: pa.Table, sequence_numbers: Any, snapshot_ids: Any) -> pa.Table:
-    """Fill in what rows inherit from the row of their leaf: snapshot ids, and sequence numbers of new rows.
-
-    The values to inherit are a scalar, or an array with one for each row.
-    """
-    for name in ("sequence_number", "file_sequence_number"):
-        if (own := rows[name]).null_count:
-            is_new = pa.array(rows["status"].to_numpy() == Status.ADDED)
-            rows = set_column(rows, name, pc.if_else(pc.and_(own.is_null(), is_new), sequence_numbers, own))
-    if rows["snapshot_id"].null_count:
-        rows = set_column(rows, "snapshot_id", pc.coalesce(rows["snapshot_id"], snapshot_ids))
     return rows
 
 

@@ -28,6 +28,7 @@ from neve.model.partition import Specs
 from neve.model.values import encode_values
 from neve.tree.entries import (
     LIVE_STATUSES,
+    MANIFEST_COUNTS,
     MIXED_SPECS,
     EntryTable,
     FieldSummary,
@@ -47,8 +48,7 @@ _MANIFESTS = (ContentType.DATA_MANIFEST, ContentType.DELETE_MANIFEST)
 _METRICS = tuple(statistics.METRIC_BY_DETAIL.values())
 _NAMES = tuple(f.column for f in FIXED_FIELDS)
 _FIRST_DRAFT_VERSION = 1  # the number of version 4 in the first drafts of the format
-_COUNTS = ("added_files", "existing_files", "deleted_files", "added_rows", "existing_rows", "deleted_rows")
-_UNKNOWN_COUNTS: dict[str, Any] = dict.fromkeys(_COUNTS)
+_UNKNOWN_COUNTS: dict[str, Any] = dict.fromkeys(MANIFEST_COUNTS)
 
 
 @dataclass(frozen=True)
@@ -198,7 +198,7 @@ def _leaves(own: pa.Table, files: Iterable[tuple[int, str]], rows: RootRows, sha
 
 _MANIFEST_COLUMNS = (
     *("file_size_in_bytes", "spec_id", "content_type", "sequence_number", "min_sequence_number", "snapshot_id"),
-    *_COUNTS,
+    *MANIFEST_COUNTS,
     *("key_metadata", "first_row_id", "replaced_files", "replaced_rows"),
 )
 
@@ -228,7 +228,7 @@ def _extra_views(manifest: Manifest, leaf: Leaf, snapshot: Snapshot) -> Iterator
         )
     if leaf.hidden_by == snapshot.snapshot_id and any(leaf.removed_bitmaps):
         deleted, replaced = (0 if b is None else len(decode_positions(b, leaf.file)) for b in leaf.removed_bitmaps)
-        counts: dict[str, Any] = dict.fromkeys((*_COUNTS, "replaced_files", "replaced_rows"), 0)
+        counts: dict[str, Any] = dict.fromkeys((*MANIFEST_COUNTS, "replaced_files", "replaced_rows"), 0)
         counts |= {"deleted_files": deleted, "replaced_files": replaced}
         yield replace(
             manifest,

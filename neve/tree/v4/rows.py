@@ -19,7 +19,7 @@ from neve.errors import CorruptFile, UnsupportedFeature
 from neve.io.parquet_by_field_id import IdPath, IdTable, encode_parquet
 from neve.model.partition import Specs
 from neve.model.values import combine_chunks
-from neve.tree.entries import fit_to_type
+from neve.tree.entries import Status, fit_to_type
 from neve.tree.v4 import statistics
 from neve.tree.v4.fields import (
     FIXED_FIELDS,
@@ -165,6 +165,20 @@ def set_where(rows: pa.Table, mask: Any, **columns: Any) -> pa.Table:
         else:
             new = pa.nulls(len(mask), old.type)
         rows = set_column(rows, name, pc.if_else(pa.array(mask), new, old))
+    return rows
+
+
+def fill_inherited(rows: pa.Table, sequence_numbers: Any, snapshot_ids: Any) -> pa.Table:
+    """Fill in what rows inherit from the row of their leaf: snapshot ids, and sequence numbers of new rows.
+
+    The values to inherit are a scalar, or an array with one for each row.
+    """
+    for name in ("sequence_number", "file_sequence_number"):
+        if (own := rows[name]).null_count:
+            is_new = pa.array(rows["status"].to_numpy() == Status.ADDED)
+            rows = set_column(rows, name, pc.if_else(pc.and_(own.is_null(), is_new), sequence_numbers, own))
+    if rows["snapshot_id"].null_count:
+        rows = set_column(rows, "snapshot_id", pc.coalesce(rows["snapshot_id"], snapshot_ids))
     return rows
 
 

@@ -14,7 +14,7 @@ from neve.io.files import write_new_file
 from neve.io.paths import with_scheme_all
 from neve.model.partition import Specs
 from neve.model.values import decode_values_exactly
-from neve.tree.entries import LIVE_STATUSES, MIXED_SPECS, Leaf, Manifest, Status, count_by_status
+from neve.tree.entries import LIVE_STATUSES, MANIFEST_COUNTS, MIXED_SPECS, Leaf, Manifest, Status, count_by_status
 from neve.tree.v4 import statistics
 from neve.tree.v4.commit_rows import live_rows_as_existing, stored_paths
 from neve.tree.v4.fields import FORMAT_VERSION, LEGACY_VERSION, ContentType
@@ -234,8 +234,7 @@ def _collect_leaf_rows(leaves: Sequence[Manifest], specs: Specs, location: str) 
 
 def _rows_of_older_manifests(leaves: Sequence[Manifest], specs: Specs, location: str) -> pa.Table:
     """Return the rows of manifests that older versions define; their partition summaries become ranges."""
-    counts = ("added_files", "existing_files", "deleted_files", "added_rows", "existing_rows", "deleted_rows")
-    columns: dict[str, Any] = {name: [getattr(m, name) or 0 for m in leaves] for name in counts}
+    columns: dict[str, Any] = {name: [getattr(m, name) or 0 for m in leaves] for name in MANIFEST_COUNTS}
     kinds = [ContentType.DELETE_MANIFEST if m.is_deletes else ContentType.DATA_MANIFEST for m in leaves]
     columns |= {
         "replaced_files": 0,
@@ -244,7 +243,7 @@ def _rows_of_older_manifests(leaves: Sequence[Manifest], specs: Specs, location:
         "format_version": LEGACY_VERSION,
         "location": with_scheme_all(location, pa.array([m.path for m in leaves])),
         "file_format": ["PARQUET" if m.path.endswith(".parquet") else "AVRO" for m in leaves],
-        "record_count": [sum(getattr(m, name) or 0 for name in counts[:3]) for m in leaves],
+        "record_count": [sum(getattr(m, name) or 0 for name in MANIFEST_COUNTS[:3]) for m in leaves],
         "file_size_in_bytes": [m.length for m in leaves],
         "spec_id": [m.spec_id for m in leaves],
         "key_metadata": [m.key_metadata for m in leaves],
