@@ -306,14 +306,14 @@ def write_manifest_list(
     columns: dict[str, pa.Array] = {}
     for name in (f["name"] for f in schema["fields"]):
         values = [getattr(m, _LIST_ATTRIBUTES.get(name, name.removesuffix("_count"))) for m in numbered]
-        kind = pa.list_(_SUMMARY_TYPE) if name == "partitions" else LIST_TYPES.get(name, pa.int64())
-        columns[name] = pa.array(values, kind)
+        columns[name] = pa.array(values, _LIST_TYPES.get(name, pa.int64()))
     batch = pa.RecordBatch.from_pydict(columns)
     write_new_file(io, path, encode(batch, schema, {k: v.encode() for k, v in pairs.items()}, codec))
 
 
 _SUMMARY_TYPES = (pa.bool_(), pa.bool_(), pa.binary(), pa.binary())
-_SUMMARY_TYPE = pa.struct(list(zip(FieldSummary._fields, _SUMMARY_TYPES, strict=True)))
+_SUMMARIES = pa.list_(pa.struct(list(zip(FieldSummary._fields, _SUMMARY_TYPES, strict=True))))
+_LIST_TYPES = LIST_TYPES | {"partitions": _SUMMARIES, "content": pa.bool_()}  # `is_deletes`, which is encoded as 0 or 1
 
 _LIST_ATTRIBUTES = {  # the attributes of a manifest that the format names otherwise; counts end in `_count` there
     "manifest_path": "path",

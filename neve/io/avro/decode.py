@@ -97,8 +97,8 @@ class AvroFile:
         if least == 0 and counts.sum(dtype=float) > most_empty:
             hint = "They take no bytes; raise Limits.max_empty_items if they are intended."
             raise LimitExceeded(f"the number of empty records in {self.path}", most_empty, hint)
-        too_short = np.flatnonzero(counts > np.diff(self.blocks.ends, prepend=0) // least) if least else ()
-        if len(too_short):
+        too_short = np.flatnonzero(counts > np.diff(self.blocks.ends, prepend=0) // max(least, 1))
+        if least and len(too_short):
             problem = f"{counts[too_short[0]]} in block {too_short[0]}"
             raise CorruptFile(self.path, "no more records than the bytes of the block allow", problem)
         records = int(counts.sum())
