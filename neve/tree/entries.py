@@ -221,7 +221,7 @@ class EntryTable:
     def from_columns(cls, columns: dict[str, Any], specs: Specs, rows: int, detail: Iterable[str] = ()) -> EntryTable:
         """Return a table of the given columns; missing columns are null."""
         schema = cls.schema(specs, detail)
-        arrays = [fit_to_type(columns.get(f.name), f.type, rows) for f in schema]
+        arrays = [_fit_to_type(columns.get(f.name), f.type, rows) for f in schema]
         return cls(pa.Table.from_arrays(arrays, schema=schema), specs)
 
     @classmethod
@@ -276,7 +276,7 @@ class EntryTable:
         for name, values in columns.items():
             at = table.schema.get_field_index(name)
             field = table.schema.field(at) if at >= 0 else DETAIL.field(name)
-            fitted = fit_to_type(values, field.type, len(self))
+            fitted = _fit_to_type(values, field.type, len(self))
             table = table.set_column(at, field, fitted) if at >= 0 else table.append_column(field, fitted)
         return replace(self, columns=table)
 
@@ -422,8 +422,7 @@ def _cached_nulls(kind: pa.DataType, capacity: int) -> pa.Array:
     return pa.nulls(capacity, kind)
 
 
-def fit_to_type(values: Any, kind: pa.DataType, rows: int) -> Any:
-    """Return values as a column of a type; a scalar or None fills the whole column."""
+def _fit_to_type(values: Any, kind: pa.DataType, rows: int) -> Any:
     if values is None:
         # All null columns of a type share their memory: most optional columns of most files are null.
         return _cached_nulls(kind, 1 << max(rows - 1, 0).bit_length()).slice(0, rows)

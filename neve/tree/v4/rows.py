@@ -19,7 +19,7 @@ from neve.errors import CorruptFile, UnsupportedFeature
 from neve.io.parquet_by_field_id import IdPath, IdTable, encode_parquet
 from neve.model.partition import Specs
 from neve.model.values import combine_chunks
-from neve.tree.entries import Status, fit_to_type
+from neve.tree.entries import Status
 from neve.tree.v4 import statistics
 from neve.tree.v4.fields import (
     FIXED_FIELDS,
@@ -138,8 +138,18 @@ def range_column(partition_column: str, end: int) -> str:
 def make_rows(columns: Mapping[str, Any], rows: int, specs: Specs) -> pa.Table:
     """Make rows of the given columns; missing fixed and partition columns are null."""
     types = _TYPES | {u.column: u.arrow_type for u in specs.union}
-    arrays = {name: fit_to_type(columns.get(name), kind, rows) for name, kind in types.items()}
+    arrays = {name: _fill_column(columns.get(name), kind, rows) for name, kind in types.items()}
     return pa.table(arrays | {name: values for name, values in columns.items() if name not in types})
+
+
+def _fill_column(values: Any, kind: pa.DataType, rows: int) -> Any:
+    if values is None:
+        return pa.nulls(rows, kind)
+    if isinstance(values, pa.Array | pa.ChunkedArray):
+        return values if values.type == kind else values.cast(kind)
+    if isinstance(values, np.ndarray | list):
+        return pa.array(values, kind)
+    return pa.repeat(pa.scalar(values, kind), rows)
 
 
 def concat_rows(tables: Iterable[pa.Table]) -> pa.Table:
@@ -161,7 +171,7 @@ def set_where(rows: pa.Table, mask: Any, **columns: Any) -> pa.Table:
         if not isinstance(values, pa.Array | pa.ChunkedArray | np.ndarray | list):
             new: Any = pa.scalar(values, old.type)
         elif mask.any():
-            new = combine_chunks(fit_to_type(values, old.type, 0)).take(pa.array(np.cumsum(mask) - 1, mask=~mask))
+            new = combine_chunks(_fill_column(values, old.type, 0)).take(pa.array(np.cumsum(mask) - 1, mask=~mask))
         else:
             new = pa.nulls(len(mask), old.type)
         rows = set_column(rows, name, pc.if_else(pa.array(mask), new, old))
