@@ -33,8 +33,6 @@ from neve.run.table_facts import TableFacts
 _CHANGED_ROW = tuple(
     column.model_copy(update={"name": name}) for column, name in ((ORDINAL, FILE_COLUMN), (POSITION, POSITION_COLUMN))
 )
-
-
 _NO_ROWS = pa.schema([(name, pa.int64()) for name in CHANGE_COLUMNS]).empty_table()
 MAX_FOUND_BYTES = 64 << 20  # of matching rows that one process holds
 
