@@ -9,6 +9,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from neve.commit.actions import Append
+from neve.errors import MissingFile
 from neve.ops.context import TableContext
 from neve.ops.scan import Scan
 from tests.support.metadata_tables import Kit
@@ -49,5 +50,5 @@ def test_rows_are_counted_from_metadata_alone(t: Kit):
 
 def test_a_file_whose_writer_did_not_count_is_read_to_be_counted(t: Kit):
     t.ok(Append(t.data("imported", rows=-1)))
-    with pytest.raises(Asked):
+    with pytest.raises(MissingFile, match="imported"):
         Scan.of(context(t)).count()

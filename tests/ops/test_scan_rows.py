@@ -12,6 +12,7 @@ from pyspark.sql import SparkSession
 import neve
 from neve.errors import UnsupportedFeature, UserError
 from neve.ops import scan as scan_module
+from neve.plan import row_change
 from neve.plan import scan as plan_module
 from neve.run.read import scan as read_module
 from neve.table import Table
@@ -138,6 +139,7 @@ def test_a_past_schema_is_counted_by_its_own_names(tmp_path: Path):
 
 
 def test_many_equality_deletes_are_left_to_spark(lake: neve.Lake, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(row_change, "MAX_ARROW_BYTES", 1 << 20)
     table = lake.create_table("db.t", "id bigint, name string")
     table.append([{"id": n, "name": "x"} for n in range(5)])
     delete_equal(table, 1)

@@ -274,7 +274,7 @@ def _renamed(lake: Lake, name: str) -> Table:
 
 def _with_a_zero(lake: Lake, name: str) -> Table:
     table = lake.create_table(name, "id bigint, d double", format_version=2)
-    table.append([{"id": 1, "d": 0.0}])
+    table.append([{"id": n, "d": 0.0} for n in range(100)])  # so many that the column has a dictionary
     return table
 
 
