@@ -16,6 +16,7 @@ from typing import Literal
 import numpy as np
 import pyarrow.compute as pc
 from pyiceberg.expressions import AlwaysTrue, BooleanExpression
+from pyiceberg.expressions.visitors import extract_field_ids
 from pyiceberg.table.metadata import TableMetadata
 
 from neve.display.format import plural
@@ -25,7 +26,7 @@ from neve.plan.file_filter import RowFilter
 from neve.plan.ranges import Mask
 from neve.plan.scan import ScanPlan
 from neve.predicate import Predicate
-from neve.predicate.normalize import compared_columns
+from neve.predicate.normalize import normalize_and_bind
 from neve.tree.entries import EntryTable
 
 Mode = Literal["copy-on-write", "merge-on-read"]
@@ -47,12 +48,12 @@ class Judge:
             return cls("spark", "the condition is more than comparisons of columns with values")
         if plan.has_many_equality_deletes:
             return cls("spark", "there are many equality deletes")
-        compared = {f.field_id for f in compared_columns(predicate.expression, plan.schema)}
+        compared = extract_field_ids(normalize_and_bind(predicate.expression, plan.schema))
         leaves = len(fields_by_id(plan.schema))
         size = plan.stats.bytes * len(compared) // max(leaves, 1)
         columns = f"{len(compared)} of {plural(leaves, 'column')}, about {plural(size, 'byte')}"
         if size > MAX_ARROW_BYTES:
-            return cls("spark", f"{columns}, is much for one process")
+            return cls("spark", f"{columns}: much for one process")
         return cls("arrow", columns)
 
 

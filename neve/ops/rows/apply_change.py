@@ -1,8 +1,9 @@
 """Write the files of a row change, in either mode.
 
-*Merge-on-read*: one job writes the new rows and reports which positions of which files they replace; those become
-deletes. *Copy-on-write*: one job finds the rows that change, another rewrites the files that hold them. In both modes
-a file without remaining live rows is dropped.
+Where Arrow judges the condition, the rows are found in this process, and then carried: read from their files, changed
+and written. Where Spark judges, *merge-on-read* is one job that writes the new rows and reports which positions of
+which files they replace; those become deletes. *Copy-on-write* is one job that finds the rows, and another that
+rewrites the files that hold them. In both modes a file without remaining live rows is dropped.
 
 All written files belong to the commit. After an error they are deleted again.
 """
@@ -85,7 +86,7 @@ class ChangeExecution:
             tally = self._count(change.positions)
         elif (changes := self._find_patches()) is not None:
             tally = tally_rows(changes.to_batches(), change.effects)
-            added += self._write_changed_rows(TouchedFiles.of(plan.read, tally), tally, changes)
+            added = self._write_changed_rows(TouchedFiles.of(plan.read, tally), tally, changes)
         else:
             with self.execution.phase("write"):
                 files, tally = write_changes(change.rows(), self._write_target(), change.effects)
@@ -116,14 +117,14 @@ class ChangeExecution:
         with self.execution.phase("scan"):
             return self.change.local_patches() if self.change.plan.judge.engine == "arrow" else None
 
-    def _write_changed_rows(self, touched: TouchedFiles, tally: Tally, changes: pa.Table) -> Iterator[pa.Table]:
+    def _write_changed_rows(self, touched: TouchedFiles, tally: Tally, changes: pa.Table) -> list[pa.Table]:
         if not len(touched.files):
-            return
+            return []
         job = self._patch_job(touched, tally, changes).of_changed_rows()
         with self.execution.phase("write"):
             files = job.write_together() if touched.plan.stats.bytes <= MAX_CARRIED_BYTES else job.write_redistributed()
         self.written_paths += files["file_path"].to_pylist()
-        yield files
+        return [files]
 
     def _count(self, rows: Callable[[], DataFrame]) -> Tally:
         plan, effects = self.change.plan, self.change.effects
@@ -137,9 +138,8 @@ class ChangeExecution:
         self._refuse_ambiguous(tally)
         specs, touched = self.context.specs, TouchedFiles.of(self.change.plan.read, tally)
         patched = list(self._patch_files(touched, tally, changes))
-        if (
-            isinstance(changes, DataFrame) and tally.has_new_rows
-        ):  # inserted rows, and those of files that change as a whole
+        # Inserted rows, and those of files that change as a whole, belong to no file.
+        if isinstance(changes, DataFrame) and tally.has_new_rows:
             with self.execution.phase("write"):
                 rows = changes.where(F.col(FILE_COLUMN).isNull())
                 patched.append(write_changes(rows, self._write_target(), self.change.effects)[0])

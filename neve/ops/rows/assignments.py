@@ -123,7 +123,7 @@ class Assignments:
     def columns_read(self) -> set[str] | None:
         """Return the columns that the expressions may name, in lower case; None if that cannot be told."""
         texts = [a.value for a in self.assignments if isinstance(a.value, str)]
-        if len(texts) < len(self.assignments):
+        if len(texts) < len(self.assignments) or any(features_of(text).has_subquery for text in texts):
             return None
         named = {part for text in texts for name in features_of(text).columns for part in split_name(name.lower())}
         return named | {a.path[0].lower() for a in self.assignments if len(a.path) > 1}

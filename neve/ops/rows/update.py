@@ -44,6 +44,7 @@ from neve.ops.rows.target_rows import (
     row_condition,
     translate_spark_errors,
 )
+from neve.plan.row_change import ChangePlan, Judge
 from neve.run.change_tally import CHANGE_COLUMNS, CLAUSE_COLUMN, FILE_COLUMN, POSITION_COLUMN, Effects
 from neve.run.find_rows import read_matching_rows
 from neve.run.read.types import first_column_rounded_by_spark
@@ -96,6 +97,8 @@ class Update(RowStatement[UpdateResult]):
             assignments = assignments.with_values(ready.values)
             refuse_truncated([assignments], "UPDATE")
             columns = metadata_columns_in(context, [self.condition, *(v for _, v in self.assignments)])
+            if plan.judge.engine == "arrow" and (reason := _reason_for_spark(plan, assignments, columns)):
+                plan = replace(plan, judge=Judge("spark", reason))
             read, whole = (TargetRows(context, part, self._alias(context), columns) for part in (plan.read, plan.whole))
             job = _UpdateJob(context, assignments, ready.values[_WHERE], plan.row_filter, read, whole)
             if not plan.is_empty:
@@ -108,8 +111,17 @@ class Update(RowStatement[UpdateResult]):
                 job.positions,
                 job.patches,
                 job.rows,
-                job.local_patches if self.condition is not None and not columns else lambda: None,
+                job.local_patches,
             )
+
+
+def _reason_for_spark(plan: ChangePlan, assignments: Assignments, metadata_columns: tuple[str, ...]) -> str:
+    """Return why Spark has to find the rows although Arrow could evaluate the condition; empty if Arrow can."""
+    if len(plan.whole.files):
+        return "every row of some files changes"
+    if metadata_columns:
+        return "an expression names a metadata column"
+    return "an expression of SET is a Column or has a subquery" if assignments.columns_read() is None else ""
 
 
 @dataclass(frozen=True)
@@ -143,11 +155,9 @@ class _UpdateJob:
         return self.rows()
 
     def local_patches(self) -> pa.Table | None:
-        """The same, found in this process; None if whole files change, or if the rows are many."""
+        """The same, found in this process; None if the rows are many."""
         schema, names = self.context.metadata.schema(), self.assignments.columns_read()
-        if len(self.whole_file_rows.plan.files) or names is None:
-            return None
-        fields = [f for f in schema.fields if f.name.lower() in names]
+        fields = [f for f in schema.fields if names is None or f.name.lower() in names]
         found = read_matching_rows(self.scanned_rows.plan, self.context.facts, self.expression, fields)
         if found is None or not found.num_rows:
             return found

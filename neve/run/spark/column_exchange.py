@@ -40,7 +40,7 @@ _SCHEMA = pa.schema(
     ]
 )
 _SPLIT_ROWS, _SPLIT_BYTES = 1 << 20, 64 << 20  # rows and bytes that a task splits at once
-_PAYLOAD_BYTES = 512 << 10  # of rows in one Spark row, before compression: a batch of a thousand stays small
+_PAYLOAD_BYTES = 128 << 10  # of rows in one Spark row, before compression: a thousand of them make an Arrow batch
 _SHUFFLED_PER_WRITTEN = 1.2  # bytes in the shuffle for one byte of Parquet
 _ADVISORY = "spark.sql.adaptive.advisoryPartitionSizeInBytes"
 

@@ -56,7 +56,7 @@ def write_rows(rows: InputRows, target: WriteTarget) -> pa.Table:
 
 def as_dataframe(spark: SparkSession, rows: InputRows, schema: Schema) -> DataFrame:
     """Convert rows of any kind to a Spark DataFrame."""
-    return rows if isinstance(rows, DataFrame) else _create_dataframe(spark, as_arrow(rows, schema))
+    return rows if isinstance(rows, DataFrame) else create_dataframe(spark, as_arrow(rows, schema))
 
 
 def make_rereadable(rows: InputRows) -> InputRows:
@@ -121,7 +121,7 @@ def _spark_compatible_type(source: pa.DataType) -> pa.DataType:
     return pa.binary() if pa.types.is_fixed_size_binary(kind) else _SPARK_COMPATIBLE_TYPES.get(kind, kind)
 
 
-def _create_dataframe(spark: SparkSession, table: pa.Table) -> DataFrame:
+def create_dataframe(spark: SparkSession, table: pa.Table) -> DataFrame:
     """Convert an Arrow table to a DataFrame. Timestamps without a time zone stay so, unlike by Spark's default."""
     fields = []
     for field in table.schema:

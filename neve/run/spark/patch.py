@@ -1,8 +1,9 @@
-"""Copy-on-write on Spark: only the changed rows are shuffled, to the tasks that rewrite their files.
+"""Rewrite files with their changes, or only the changed rows, on Spark or in this process.
 
-If the rows of a file stay in their partition, the task that patches the file also writes it. If they move to the
-default spec or to another partition, the patched rows return to Spark and are distributed by partition before they are
-written, so that a file whose rows go to a thousand partitions does not leave a thousand files per task.
+Only the changes are shuffled, to the tasks that read their files. If the rows of a file stay in their partition, the
+task that patches the file also writes it. If they move to the default spec or to another partition, the patched rows
+are distributed by partition before they are written, so that a file whose rows go to a thousand partitions does not
+leave a thousand files per task. Small files are read and written in this process, without a job.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from neve.run.change_tally import CHANGE_COLUMNS, CLAUSE_COLUMN, FILE_COLUMN, PO
 from neve.run.read.tasks import group_count
 from neve.run.spark.arrow_exchange import map_in_arrow, to_ipc
 from neve.run.spark.column_exchange import ColumnExchange
+from neve.run.spark.input_rows import create_dataframe
 from neve.run.spark.read_columns import column_by_name
 from neve.run.spark.types import spark_schema
 from neve.run.spark.write import write_dataframe
@@ -58,7 +60,8 @@ class PatchJob:
 
         if self._is_small:
             return written_entries(run_tasks_in_process(self._task_inputs(), task, target), target)
-        return written_entries(run_writing_job(self._tasks_and_changes(), task, target, {}), target)
+        outputs = run_writing_job(self._tasks_and_changes(), task, target, {}, holds_rows=False)  # files among them
+        return written_entries(outputs, target)
 
     def write_unsorted(self) -> pa.Table:
         """Rewrite files that are not, or will not be, in the table's sort order; the new files are marked unsorted."""
@@ -138,7 +141,7 @@ class PatchJob:
         count = file_tasks.column(_GROUP).to_numpy().max(initial=0) + 1
         frame = spark.createDataFrame(file_tasks)
         if self.changes is not None:
-            changes = spark.createDataFrame(self.changes) if isinstance(self.changes, pa.Table) else self.changes
+            changes = create_dataframe(spark, self.changes) if isinstance(self.changes, pa.Table) else self.changes
             groups = spark.createDataFrame(file_tasks.select([FILE_COLUMN, _GROUP]))
             assigned = changes.select(*map(column_by_name, (*CHANGE_COLUMNS, *self.patch.assigned_columns)))
             frame = frame.unionByName(assigned.join(F.broadcast(groups), FILE_COLUMN), allowMissingColumns=True)

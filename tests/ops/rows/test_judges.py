@@ -1,0 +1,81 @@
+"""Who finds the rows of a statement and who carries them changes nothing in the result, and `explain` tells it."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F  # noqa: N812
+
+import neve
+from neve.ops.rows import apply_change
+from neve.plan import row_change
+from neve.run.spark import patch
+from neve.run.spark.session import temporary_options
+from neve.table import Table
+from tests.support.tables import sorted_rows
+
+NOON = datetime(2026, 3, 8, 12)
+SKIPPED = datetime(2026, 3, 8, 2, 30)  # clocks in New York went from two to three
+
+
+@pytest.fixture(params=["process", "carry", "spark"])
+def engine(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Arrow finds and carries here; Arrow finds and Spark's tasks carry; Spark finds and its tasks carry."""
+    monkeypatch.setattr(row_change, "MAX_ARROW_BYTES", -1 if request.param == "spark" else 1 << 30)
+    monkeypatch.setattr(patch, "MAX_LOCAL_BYTES", 1 << 30 if request.param == "process" else -1)
+    monkeypatch.setattr(apply_change, "MAX_CARRIED_BYTES", 1 << 30 if request.param == "process" else -1)
+    return str(request.param)
+
+
+@pytest.fixture
+def table(spark_lake: neve.Lake) -> Table:
+    made = spark_lake.create_table("db.t", "id bigint, at timestamp_ntz, name string", format_version=3)
+    made.append([{"id": n, "at": NOON, "name": "abc"[n % 3]} for n in range(10)])
+    made.evolve_partitions(add=["name"])
+    made.append([{"id": n, "at": NOON, "name": "abc"[n % 3]} for n in range(10, 20)])
+    return made.refresh()
+
+
+@pytest.mark.usefixtures("engine")
+@pytest.mark.parametrize("mode", ["copy-on-write", "merge-on-read"])
+def test_a_local_time_is_stored_as_it_is_in_any_time_zone(table: Table, spark: SparkSession, mode: str):
+    with temporary_options(spark, {"spark.sql.session.timeZone": "America/New_York"}):
+        new = f"TIMESTAMP_NTZ '{SKIPPED}'"
+        table.update().set("at", new).set("name", "concat(name, 'x')").where("id IN (3, 12)").mode(mode).execute()
+    expected = [
+        {"id": n, "at": SKIPPED if n in (3, 12) else NOON, "name": "abc"[n % 3] + ("x" if n in (3, 12) else "")}
+        for n in range(20)
+    ]
+    assert sorted_rows(table.refresh()) == expected
+
+
+@pytest.mark.usefixtures("engine")
+@pytest.mark.parametrize("mode", ["copy-on-write", "merge-on-read"])
+def test_a_subquery_in_set_may_refer_to_columns_that_nothing_else_names(table: Table, spark_lake: neve.Lake, mode: str):
+    names = spark_lake.create_table("db.names", "old string, new string")
+    names.append([{"old": letter, "new": letter * 3} for letter in "abc"])
+    value = "(SELECT max(n.new) FROM db.names n WHERE n.old = t.name)"
+    table.update().set("name", value).where("id = 4").mode(mode).execute()
+    assert [row["name"] for row in sorted_rows(table.refresh(), "id IN (3, 4)")] == ["a", "bbb"]
+
+
+def judge_line(statement: Any) -> str:
+    [line] = [line for line in statement.explain().splitlines() if line.startswith("  judge")]
+    return str(line)
+
+
+def test_the_plan_tells_who_judges_and_why(table: Table, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(row_change, "MAX_ARROW_BYTES", 1 << 30)
+    update = table.update().where("id = 3")
+    assert "Arrow, in this process: 1 of 3 columns" in judge_line(update.set("name", "'x'"))
+    assert "1 of 3 columns" in judge_line(table.delete().where("name IS NULL OR name = 'b'"))
+    assert "Spark: an expression of SET is a Column" in judge_line(update.set("name", F.lit("x")))
+    assert "has a subquery" in judge_line(update.set("name", "(SELECT max(name) FROM db.t)"))
+    assert "metadata column" in judge_line(update.set("name", "_file"))
+    assert "Spark: the condition is more than" in judge_line(table.delete().where("id % 7 = 3"))
+    assert "Spark: every row of some files" in judge_line(table.update().set("id", "1").where("name < 'b' OR id = 4"))
+    monkeypatch.setattr(row_change, "MAX_ARROW_BYTES", 1)
+    assert "much for one process" in judge_line(table.delete().where("id = 3"))
