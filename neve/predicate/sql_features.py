@@ -5,7 +5,7 @@ the tokens, because sqlglot renames functions in its parse tree.
 
 >>> features = features_of("v + rand() > (SELECT max(v) FROM db.other)")
 >>> features.has_subquery, features.has_aggregate, features.nondeterministic, features.columns
-(True, False, ('rand',), ('v',))
+(True, False, ('rand',), (('v',),))
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ class Features:
     has_generator: bool
     has_star: bool  # `*`
     nondeterministic: tuple[str, ...]  # functions that may return another value on the next call
-    columns: tuple[str, ...]  # the columns it names, as written
+    columns: tuple[tuple[str, ...], ...]  # the columns it names, each by the parts of its name
 
 
 def features_of(text: str) -> Features:
@@ -122,7 +122,7 @@ def features_of(text: str) -> Features:
         has_generator=bool(names & GENERATORS),
         has_star=any(star.find_ancestor(exp.Query) is None for star in root.find_all(exp.Star)),
         nondeterministic=tuple(sorted(names & NONDETERMINISTIC)),
-        columns=tuple(dict.fromkeys(".".join(parts) for parts in references)),
+        columns=tuple(dict.fromkeys(map(tuple, references))),
     )
 
 

@@ -125,7 +125,7 @@ class Assignments:
         texts = [a.value for a in self.assignments if isinstance(a.value, str)]
         if len(texts) < len(self.assignments) or any(features_of(text).has_subquery for text in texts):
             return None
-        named = {part for text in texts for name in features_of(text).columns for part in split_name(name.lower())}
+        named = {part.lower() for text in texts for parts in features_of(text).columns for part in parts}
         return named | {a.path[0].lower() for a in self.assignments if len(a.path) > 1}
 
     def first_truncated_column(self) -> NestedField | None:
@@ -204,7 +204,7 @@ def _references_any(value: SqlOrColumn, names: set[str], alias: str | None) -> b
     """Check whether an expression names one of the columns; of a Column only its text is known."""
     if isinstance(value, Column):
         return bool(names & {*re.findall(r"\w+", str(value).lower())})
-    columns = [split_name(column.lower()) for column in features_of(value).columns]
+    columns = [[part.lower() for part in parts] for parts in features_of(value).columns]
     return any(
         parts[0] in names or (parts[0] == (alias or "").lower() and parts[1:2] and parts[1] in names)
         for parts in columns

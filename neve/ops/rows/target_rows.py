@@ -136,8 +136,7 @@ def metadata_columns_in(context: TableContext, values: Iterable[object]) -> tupl
     """Return the metadata columns that SQL texts name."""
     own = {f.name for f in context.metadata.schema().fields}
     texts = [value for value in values if isinstance(value, str)]
-    parts = [column.split(".") for text in texts for column in features_of(text).columns]
-    named = {part[0] for part in parts} | {part[-1] for part in parts}
+    named = {part for text in texts for parts in features_of(text).columns for part in (parts[0], parts[-1])}
     return tuple(c for c in METADATA_COLUMNS if c in named and c not in own)
 
 
