@@ -9,7 +9,7 @@ import pytest
 
 from neve.ops.rows import apply_change
 from neve.plan import row_change
-from neve.run.spark import patch, rewrite
+from neve.run.spark import patch, rewrite, write
 
 ENGINES = ("process", "carry", "spark")
 
@@ -24,6 +24,7 @@ def engine_of_changes(request: pytest.FixtureRequest, monkeypatch: pytest.Monkey
     chosen = os.environ.get("NEVE_ENGINE") or ENGINES[crc32(request.node.nodeid.encode()) % len(ENGINES)]
     if chosen == "spark":
         monkeypatch.setattr(row_change, "MAX_ARROW_BYTES", -1)
+        monkeypatch.setattr(write, "MAX_COLLECTED_BYTES", -1)
     if chosen in ("carry", "spark"):
         monkeypatch.setattr(patch, "MAX_LOCAL_BYTES", -1)
         monkeypatch.setattr(rewrite, "MAX_LOCAL_BYTES", -1)

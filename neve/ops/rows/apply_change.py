@@ -1,9 +1,10 @@
 """Write the files of a row change, in either mode.
 
-Where Arrow judges the condition, the rows are found in this process, and then carried: read from their files, changed
-and written. Where Spark judges, *merge-on-read* is one job that writes the new rows and reports which positions of
-which files they replace; those become deletes. *Copy-on-write* is one job that finds the rows, and another that
-rewrites the files that hold them. In both modes a file without remaining live rows is dropped.
+First the rows are found, with their new values: by Arrow in this process, or by a Spark job that reads only the columns
+that the statement names. Then they are carried: Arrow reads the other columns from the files. *Merge-on-read* writes
+the changed rows, and deletes for their old positions; *copy-on-write* rewrites the files that hold them. In both modes
+a file without remaining live rows is dropped. Rows that belong to no file, and those of files that change as a whole,
+are written from Spark.
 
 All written files belong to the commit. After an error they are deleted again.
 """
@@ -11,6 +12,7 @@ All written files belong to the commit. After an error they are deleted again.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
@@ -33,7 +35,7 @@ from neve.run.find_rows import tally_matching_rows, tally_rows
 from neve.run.read.tasks import build_task_table
 from neve.run.spark.patch import MAX_CARRIED_BYTES, PatchJob
 from neve.run.spark.session import quiet_errors
-from neve.run.spark.write import count_changes, write_changes
+from neve.run.spark.write import collect_changes, count_changes, write_changes
 from neve.run.spark.writing_job import persisted
 from neve.run.write.delete_files import write_deletes
 from neve.run.write.patch import Patch
@@ -84,14 +86,15 @@ class ChangeExecution:
         added: list[pa.Table] = []
         if not any(change.effects.writes):
             tally = self._count(change.positions)
-        elif (changes := self._find_patches()) is not None:
-            tally = tally_rows(changes.to_batches(), change.effects)
-            added = self._write_changed_rows(TouchedFiles.of(plan.read, tally), tally, changes)
-        else:
+        elif change.adds_whole_rows:
             with self.execution.phase("write"):
                 files, tally = write_changes(change.rows(), self._write_target(), change.effects)
             self.written_paths += files["file_path"].to_pylist()
             added.append(files)
+        else:
+            with self._find_patches() as (tally, changes):
+                self._refuse_ambiguous(tally)
+                added = self._write_changed_rows(TouchedFiles.of(plan.read, tally), tally, changes)
         self._refuse_ambiguous(tally)
         touched = TouchedFiles.of(plan.read, tally)
         inserted, tally = self._write_remaining_inserts(tally)
@@ -108,21 +111,30 @@ class ChangeExecution:
         change = self.change
         if not any(change.effects.writes):
             return self._rewrite_files(self._count(change.positions), None)
-        if (found := self._find_patches()) is not None:
-            return self._rewrite_files(tally_rows(found.to_batches(), change.effects), found)
-        with persisted(change.patches()) as changes:
-            return self._rewrite_files(self._count(lambda: changes), changes)
+        with self._find_patches() as (tally, changes):
+            return self._rewrite_files(tally, changes)
 
-    def _find_patches(self) -> pa.Table | None:
+    @contextmanager
+    def _find_patches(self) -> Iterator[tuple[Tally, DataFrame | pa.Table]]:
+        """Find the rows to change, with their new values; few of them are brought into this process."""
+        change = self.change
         with self.execution.phase("scan"):
-            return self.change.local_patches() if self.change.plan.judge.engine == "arrow" else None
+            found = change.local_patches() if change.plan.judge.engine == "arrow" else None
+        if found is not None:
+            yield tally_rows(found.to_batches(), change.effects), found
+            return
+        with persisted(change.patches()) as changes:
+            with self.execution.phase("scan"):
+                tally, found = collect_changes(changes, change.effects)
+            yield tally, changes if found is None or tally.has_new_rows else found
 
-    def _write_changed_rows(self, touched: TouchedFiles, tally: Tally, changes: pa.Table) -> list[pa.Table]:
+    def _write_changed_rows(self, touched: TouchedFiles, tally: Tally, changes: DataFrame | pa.Table) -> list[pa.Table]:
         if not len(touched.files):
             return []
         job = self._patch_job(touched, tally, changes).of_changed_rows()
         with self.execution.phase("write"):
-            files = job.write_together() if touched.plan.stats.bytes <= MAX_CARRIED_BYTES else job.write_redistributed()
+            is_small = isinstance(changes, pa.Table) and touched.plan.stats.bytes <= MAX_CARRIED_BYTES
+            files = job.write_together() if is_small else self._redistribute(job)
         self.written_paths += files["file_path"].to_pylist()
         return [files]
 
@@ -167,16 +179,15 @@ class ChangeExecution:
             if not mask.any():
                 continue
             job = self._patch_job(touched.only(mask), tally, changes)
-            if is_in_place:
-                write = job.write_in_place
-            elif job.exchanges_columns or is_exact_in_spark(schema):
-                write = job.write_redistributed
-            else:  # many small unsorted files are better than values rounded by Spark
-                write = job.write_unsorted
             with self.execution.phase("rewrite"):
-                files = write()
+                files = job.write_in_place() if is_in_place else self._redistribute(job)
             self.written_paths += files["file_path"].to_pylist()
             yield files
+
+    def _redistribute(self, job: PatchJob) -> pa.Table:
+        if job.exchanges_columns or is_exact_in_spark(self.context.metadata.schema()):
+            return job.write_redistributed()
+        return job.write_unsorted()  # many small unsorted files are better than values rounded by Spark
 
     def _patch_job(self, touched: TouchedFiles, tally: Tally, changes: DataFrame | pa.Table | None) -> PatchJob:
         tasks = build_task_table(touched.files, touched.plan.deletes, touched.plan.attached)
@@ -184,12 +195,13 @@ class ChangeExecution:
         job = PatchJob(self.context.spark, patch, tasks, tally.removed_positions)
         if changes is None:
             return job
+        removes = [number for number, is_removed in enumerate(self.change.effects.removes) if is_removed]
         if isinstance(changes, pa.Table):
             is_chosen = pc.is_in(changes[FILE_COLUMN], value_set=touched.files["ordinal"].combine_chunks())
-            return replace(job, changes=changes.filter(is_chosen))
+            is_removed = pc.is_in(changes[CLAUSE_COLUMN], value_set=pa.array(removes, changes[CLAUSE_COLUMN].type))
+            return replace(job, changes=changes.filter(pc.and_(is_chosen, is_removed)))
         chosen = self.context.spark().createDataFrame(pa.table({FILE_COLUMN: touched.files["ordinal"]}))
         changed = changes.where(F.col(FILE_COLUMN).isNotNull()).join(F.broadcast(chosen), FILE_COLUMN, "left_semi")
-        removes = [number for number, is_removed in enumerate(self.change.effects.removes) if is_removed]
         return replace(job, changes=changed.where(F.col(CLAUSE_COLUMN).isin(removes)))
 
     def _write_remaining_inserts(self, tally: Tally) -> tuple[list[pa.Table], Tally]:

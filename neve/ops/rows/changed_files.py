@@ -60,6 +60,11 @@ class RowChange:
     evolved_context: TableContext | None = None  # the table with the schema that the change expects, if it differs
     before_commit: Callable[[], None] | None = None  # a change that must land before the rows
 
+    @property
+    def adds_whole_rows(self) -> bool:
+        """True if `patches` holds rows that belong to no file, or to files that change as a whole."""
+        return bool(len(self.plan.whole.files)) or (self.inserts and self.remaining_inserts is None)
+
 
 @dataclass(frozen=True)
 class TouchedFiles:

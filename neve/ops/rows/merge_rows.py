@@ -183,10 +183,11 @@ class MergeJob:
 
     def _select_changes(self, part: _MergePart, columns: tuple[str, ...]) -> DataFrame:
         rows = part.rows.withColumn(CLAUSE_COLUMN, self._clause_number(part)).where(F.col(CLAUSE_COLUMN).isNotNull())
+        is_whole = columns == self._all_columns  # of other rows, Arrow reads the id
         lineage: list[Column] = []
-        if columns and part.has_target:
+        if is_whole and part.has_target:
             lineage = self._target_rows.lineage_columns()  # changed rows keep their ids
-        elif columns and self.context.metadata.format_version >= 3:
+        elif is_whole and self.context.metadata.format_version >= 3:
             lineage = [F.lit(None).cast("bigint").alias(f.name) for f in (ROW_ID, LAST_UPDATED)]
         number = [F.col(SOURCE_ROW).alias(SOURCE_COLUMN)] if self._inserts_after_matches and part.has_target else []
         return rows.select(*CHANGE_COLUMNS, *number, *(self._new_value(n, part).alias(n) for n in columns), *lineage)

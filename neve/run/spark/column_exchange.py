@@ -32,7 +32,7 @@ _DDL = "key string, tuple binary, rows binary, note binary, problem string, is_i
 _SCHEMA = pa.schema(
     [
         ("key", pa.string()),  # the same for equal tuples, whose Arrow data may differ
-        ("tuple", pa.binary()),
+        ("tuple", pa.binary()),  # null in an unpartitioned table
         ("rows", pa.binary()),
         ("note", pa.binary()),
         ("problem", pa.string()),
@@ -96,7 +96,7 @@ def _payloads(rows: pa.RecordBatch, target: WriteTarget) -> pa.RecordBatch:
     assigned = assign_rows(rows, target.file_schema, target.arrow_schema)
     encoded: list[Mapping[str, object]] = []
     for piece in target.partitioner.split_by_partition(assigned, copies=False):
-        tuple_ipc = to_ipc(pa.Table.from_batches([piece.tuple_row]))
+        tuple_ipc = None if piece.tuple_row is None else to_ipc(pa.Table.from_batches([piece.tuple_row]))
         bytes_per_row = piece.rows.nbytes / piece.rows.num_rows
         step = max(int(_PAYLOAD_BYTES / max(bytes_per_row, 1)), 1)
         for start in range(0, piece.rows.num_rows, step):
@@ -118,6 +118,7 @@ def _received_pieces(batches: Batches, target: WriteTarget, notes: list[pa.Table
             if note.is_valid:
                 notes.append(from_ipc(note.as_buffer()))
                 continue
-            [tuple_row] = from_ipc(tuple_ipc.as_buffer()).to_batches()
+            [tuple_row] = from_ipc(tuple_ipc.as_buffer()).to_batches() if tuple_ipc.is_valid else [None]
+            key = () if tuple_row is None else target.partitioner.key_of(tuple_row)
             for part in from_ipc(rows.as_buffer()).to_batches():
-                yield PartitionRows(target.partitioner.key_of(tuple_row), part, tuple_row)
+                yield PartitionRows(key, part, tuple_row)

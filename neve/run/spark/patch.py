@@ -84,7 +84,8 @@ class PatchJob:
     @property
     def exchanges_columns(self) -> bool:
         """True if redistributed rows do not become rows of Spark, which would round some types."""
-        return ColumnExchange.suits(self.patch.target)
+        target = self.patch.target
+        return ColumnExchange.suits(target) or (self.patch.only_changed and not target.write_order.fields)
 
     def of_changed_rows(self) -> PatchJob:
         """Return the same job for the changed rows alone; the files are not rewritten."""

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 
 import numpy as np
 import pyarrow as pa
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, Row
 
 from neve.run.change_tally import CHANGE_COLUMNS, CLAUSE_COLUMN, SOURCE_COLUMN, Effects, Tally, TallyBuilder
 from neve.run.spark.arrow_exchange import Batches, from_ipc, to_ipc
@@ -24,7 +24,11 @@ from neve.run.write.partitioning import FileNames
 from neve.run.write.rolling_writer import WrittenFile
 from neve.run.write.target import WriteTarget
 
-_TALLY_DDL = "tally binary"
+_CHANGES_DDL = "tally binary, rows binary, size long"
+MAX_TASK_BYTES, MAX_COLLECTED_BYTES = (
+    256 << 10,
+    64 << 20,
+)  # of changed rows: from a task, and in the driver
 
 
 def write_dataframe(df: DataFrame, target: WriteTarget) -> pa.Table:
@@ -57,15 +61,36 @@ def write_changes(df: DataFrame, target: WriteTarget, effects: Effects) -> tuple
 
 def count_changes(df: DataFrame, effects: Effects) -> Tally:
     """Count which rows of which files a statement changes, and write nothing. Runs one action."""
+    return _tally_changes(df.select(*_change_columns(df)), effects, 0)[0]
+
+
+def collect_changes(df: DataFrame, effects: Effects) -> tuple[Tally, pa.Table | None]:
+    """Count the changes of a statement, and return them; None if they are many. Runs one action, or two."""
+    tally, collected = _tally_changes(df, effects, MAX_TASK_BYTES)
+    if sum(row["size"] for row in collected) > MAX_COLLECTED_BYTES:
+        return tally, None
+    if any(row["size"] > MAX_TASK_BYTES for row in collected):
+        return tally, df.toArrow()
+    parts = [from_ipc(row["rows"]) for row in collected if row["rows"] is not None]
+    return tally, pa.concat_tables(parts) if parts else None
+
+
+def _tally_changes(df: DataFrame, effects: Effects, max_bytes: int) -> tuple[Tally, list[Row]]:
+    """Count changes, and return the size of each task's changes; a task also returns its rows, up to some bytes."""
 
     def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        tally = TallyBuilder(effects)
+        tally, size = TallyBuilder(effects), 0
+        kept: list[pa.RecordBatch] = []
         for batch in batches:
             tally.add(batch)
-        yield pa.RecordBatch.from_pydict({"tally": pa.array([to_ipc(tally.table())], pa.binary())})
+            size += batch.nbytes
+            kept = [*kept, batch] if size <= max_bytes else []
+        rows = to_ipc(pa.Table.from_batches(kept)) if kept else None
+        columns = pa.array([to_ipc(tally.table())], pa.binary()), pa.array([rows], pa.binary()), pa.array([size])
+        yield pa.RecordBatch.from_arrays([*columns], ["tally", "rows", "size"])
 
-    collected = run_in_arrow(df.select(*_change_columns(df)), run, _TALLY_DDL)
-    return Tally.from_tables([from_ipc(row.tally) for row in collected], len(effects))
+    collected = run_in_arrow(df, run, _CHANGES_DDL)
+    return Tally.from_tables([from_ipc(row["tally"]) for row in collected], len(effects)), collected
 
 
 def _change_columns(df: DataFrame) -> tuple[str, ...]:
