@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import duckdb
@@ -10,7 +9,9 @@ import duckdb_extension_avro
 import duckdb_extension_iceberg
 
 from bench.comparison.engine import Job
-from bench.comparison.inputs import ONE_YEAR, Inputs
+from bench.comparison.inputs import Inputs
+from bench.comparison.readers import metadata_location
+from bench.comparison.statements import ONE_YEAR, checksum, checksum_query
 
 EXTENSIONS = (duckdb_extension_avro, duckdb_extension_iceberg)
 
@@ -27,15 +28,31 @@ class DuckDB:
         self.connection.execute("SET threads = 2")
 
     def jobs(self, inputs: Inputs) -> dict[str, Job]:
+        def scan(where: str) -> Job:
+            return Job(lambda: self.read(inputs, where), answer=lambda: self.content(inputs, where))
+
         return {
-            "scan": Job(lambda: self.read(inputs, "true")),
-            "scan of a year": Job(lambda: self.read(inputs, ONE_YEAR)),
+            "scan": scan("true"),
+            "scan of a year": scan(ONE_YEAR),
+            "scan with deletes": scan("true"),
+            "to_arrow": Job(
+                lambda: self.connection.sql(f"FROM {self.source(inputs)}").to_arrow_table().num_rows,
+                answer=lambda: self.content(inputs),
+            ),
         }
 
+    def source(self, inputs: Inputs) -> str:
+        return f"iceberg_scan('{metadata_location(inputs)}')"
+
     def read(self, inputs: Inputs, where: str) -> int:
-        location = json.loads((inputs.lake / f"{inputs.name}.json").read_text())["metadata"]
-        self.connection.execute(f"SELECT * FROM iceberg_scan('{location}') WHERE {where}")
+        self.connection.execute(f"SELECT * FROM {self.source(inputs)} WHERE {where}")
         return sum(batch.num_rows for batch in self.connection.to_arrow_reader())
+
+    def content(self, inputs: Inputs, where: str = "true") -> str:
+        return checksum(self.connection.execute(checksum_query(self.source(inputs), where)).fetchone())
+
+    def spark_jobs(self) -> None:
+        return None
 
     def stop(self) -> None:
         self.connection.close()

@@ -11,7 +11,7 @@ from bench.comparison.inputs import Inputs
 
 @dataclass(frozen=True)
 class Job:
-    """A job to measure, its preparation, and a check of its result."""
+    """A job to measure, its preparation before every round, and a check of its result."""
 
     run: Callable[[], Any]
     ready: Callable[[], Any] = lambda: None
@@ -26,6 +26,9 @@ class Engine(Protocol):
 
     def jobs(self, inputs: Inputs) -> dict[str, Job]:
         """Return the jobs that it supports, by name."""
+
+    def spark_jobs(self) -> int | None:
+        """Return the number of jobs that its Spark has run so far; None if it has none."""
 
     def stop(self) -> None:
         """Stop the engine."""

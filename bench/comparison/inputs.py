@@ -3,17 +3,50 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 ROWS_PER_SCALE = 6_000_000
-ONE_IN_A_HUNDRED = "l_tax = 0.07"
-ONE_YEAR = "l_shipdate >= DATE '1994-01-01' AND l_shipdate < DATE '1995-01-01'"
+LINES_PER_ORDER = 4
 SMALL_FILES = 100
 GROWTH = (100, 1_000, 10_000)  # files of the tables that are planned and committed to
-PLANNED = "region = 'r07' AND id < 500"
+PARTS = 3
+KEYS = 25  # orders that are changed by key
+
+
+@dataclass(frozen=True)
+class Lines:
+    """Rows of lineitem, in three parts, and changes of them."""
+
+    folder: Path
+    rows: int
+
+    def part(self, number: int) -> str:
+        """Return the path of a third of the rows."""
+        return str(self.folder / f"part-{number}")
+
+    @property
+    def changes(self) -> str:
+        """The path of new prices for one row in a hundred, by key."""
+        return str(self.folder / "changes")
+
+    @property
+    def stream(self) -> str:
+        """The path of inserts, updates and deletes, together one for every hundred rows."""
+        return str(self.folder / "stream")
+
+    @property
+    def keys(self) -> list[int]:
+        """The keys of some orders, spread evenly over the table."""
+        orders = self.rows // LINES_PER_ORDER
+        return [(2 * n + 1) * orders // (2 * KEYS) for n in range(KEYS)]
+
+    def arrow(self, *parts: int) -> pa.Table:
+        """Return the rows of some parts as an Arrow table."""
+        return pa.concat_tables(pq.read_table(self.part(number)) for number in parts)
 
 
 @dataclass(frozen=True)
@@ -26,14 +59,24 @@ class Inputs:
     small_files: int = SMALL_FILES
     growth: tuple[int, ...] = GROWTH
 
-    def part(self, number: int) -> str:
-        """Return the path of a third of the rows."""
-        return str(self.folder / self.name / f"part-{number}")
+    @cached_property
+    def whole(self) -> Lines:
+        """All rows of lineitem."""
+        return Lines(self.folder / self.name / "whole", self.rows)
+
+    @cached_property
+    def third(self) -> Lines:
+        """The first third of them, for jobs that would take too long otherwise."""
+        return Lines(self.folder / self.name / "third", self.rows // 3)
 
     @property
-    def changes(self) -> str:
-        """The path of new prices for one row in a hundred, by key."""
-        return str(self.folder / self.name / "changes")
+    def few_rows(self) -> int:
+        """The number of wide rows, and of nested rows."""
+        return self.rows // 10
+
+    def parquet(self, kind: str) -> str:
+        """Return the path of wide or nested rows."""
+        return str(self.folder / self.name / kind)
 
     def table_of(self, files: int) -> Path:
         """Return the folder of a table with this number of files; only its metadata exists."""
@@ -43,11 +86,13 @@ class Inputs:
     def lake(self) -> Path:
         return self.folder / "lake"
 
-    def arrow(self, path: str) -> pa.Table:
-        return pq.read_table(path)
+    @property
+    def handover(self) -> Path:
+        """The file in which Névé names its table for engines that only read."""
+        return self.lake / f"{self.name}.json"
 
 
 def sizes(folder: Path, scale: float) -> tuple[Inputs, Inputs]:
     """Return the inputs for the warm-up and those for the measurement."""
-    small = Inputs(folder, "warm", 40_000, small_files=8, growth=(100,))
+    small = Inputs(folder, "warm", 42_000, small_files=8, growth=(100,))
     return small, Inputs(folder, "full", int(scale * ROWS_PER_SCALE))

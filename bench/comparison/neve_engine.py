@@ -6,20 +6,20 @@ import json
 from typing import Any
 
 import pyarrow as pa
+from pyspark.sql import DataFrame
 
 import neve
 from bench.comparison.engine import Job
-from bench.comparison.inputs import ONE_IN_A_HUNDRED, ONE_YEAR, PLANNED, Inputs
-from bench.comparison.jobs import MODES
-from bench.comparison.sparks import SETTINGS, content, in_parts, read_and_discard
+from bench.comparison.inputs import PARTS, Inputs
+from bench.comparison.spark_jobs import SETTINGS, SparkEngine, SparkWork
+from bench.comparison.statements import PLANNED
 from bench.lineitem import DDL
 from neve.run.spark.session import local_session
-from neve.table import Table
 
 ONE_ROW = pa.table({"id": pa.array([1], pa.int64()), "region": ["r01"]})
 
 
-class Neve:
+class Neve(SparkEngine):
     """Névé on plain Spark, without a jar."""
 
     name = "Névé"
@@ -27,99 +27,59 @@ class Neve:
     def __init__(self, inputs: Inputs) -> None:
         self.spark = local_session("local[2]", SETTINGS)
         self.lake = neve.connect(inputs.lake, spark=self.spark)
+        self.held: pa.Table | None = None
 
     def jobs(self, inputs: Inputs) -> dict[str, Job]:
-        on = _Work(self, inputs)
-        changes = {
-            f"{verb} {short}": Job(lambda v=verb, m=mode: on.change(v, m), on.restore_table, on.content)  # type: ignore[misc]
-            for short, mode in MODES.items()
-            for verb in ("UPDATE", "DELETE", "MERGE")
-        }
+        work = SparkWork(self, inputs)
+        to_arrow = work.job("lineitem", lambda: self.lake.table(work.name("lineitem")).scan().to_arrow().num_rows)
         return {
-            "append": Job(on.append, answer=on.content),
-            "scan": Job(lambda: read_and_discard(on.table.to_spark())),
-            "scan of a year": Job(lambda: read_and_discard(on.table.scan(ONE_YEAR).to_spark())),
-            **changes,
-            "compaction": Job(on.compact, on.make_small_files, lambda: content(on.small.to_spark())),
-            "spec upgrade": Job(on.upgrade, on.restore_table, on.content),
-            **{
-                f"plan {n} files": Job(lambda n=n: len(on.table_of_many_files(n).scan(PLANNED).plan().files))
-                for n in inputs.growth
-            },
-            **{
-                f"commit to {n} files": Job(lambda n=n: on.table_of_many_files(n).append(ONE_ROW))
-                for n in inputs.growth
-            },
+            **work.jobs(),
+            "to_arrow": to_arrow,
+            "Arrow append": self.arrow_append(work, "arrow"),
+            "Arrow append by year": self.arrow_append(work, "arrow_by_year", "years(l_shipdate)"),
         }
 
-    def stop(self) -> None:
-        self.spark.stop()
+    def arrow_append(self, work: SparkWork, table: str, by: str = "") -> Job:
+        """Return a job that appends rows which the process holds before."""
 
+        def ready() -> None:
+            work.create_again(table, DDL, by)
+            self.held = work.inputs.third.arrow(*range(PARTS))
 
-class _Work:
-    """The tables of one size."""
+        def append() -> None:
+            rows, self.held = self.held, None  # later jobs need not hold them
+            self.lake.table(work.name(table)).append(rows)
 
-    def __init__(self, engine: Neve, inputs: Inputs) -> None:
-        self.engine, self.inputs = engine, inputs
-        self.start: int | None = None
+        return Job(append, ready, lambda: work.content(table))
 
-    @property
-    def table(self) -> Table:
-        return self.engine.lake.table(f"bench.neve_{self.inputs.name}")
+    def sql(self, text: str) -> Any:
+        return self.lake.sql(text)
 
-    def rows(self, part: int) -> Any:
-        return self.engine.spark.read.parquet(self.inputs.part(part))
+    def read(self, table: str, where: str | None = None) -> DataFrame:
+        return self.lake.table(table).scan(where).to_spark()
 
-    def append(self) -> None:
-        name = f"bench.neve_{self.inputs.name}"
-        table = self.engine.lake.create_table(name, DDL, ["l_returnflag"], format_version=2)
-        table.append(self.rows(0))
-        table.evolve_partitions(add=["years(l_shipdate)"], drop=["l_returnflag"])
-        table.append(self.rows(1))
-        table.evolve_partitions(add=["bucket(4, l_orderkey)"])
-        table.append(self.rows(2))
-        self.start = table.refresh().context.metadata.current_snapshot_id
-        self.write_location_for_readers(table)
+    def append(self, table: str, rows: DataFrame) -> None:
+        self.lake.table(table).append(rows)
 
-    def write_location_for_readers(self, table: Table) -> None:
-        """Write the location of the table for engines that only read."""
-        locations = {"metadata": table.context.iceberg.metadata_location, "location": table.context.metadata.location}
-        (self.inputs.lake / f"{self.inputs.name}.json").write_text(json.dumps(locations))
+    def exists(self, table: str) -> bool:
+        return table in self.lake.tables()
 
-    def content(self) -> str:
-        return content(self.table.to_spark())
+    def current_snapshot(self, table: str) -> int:
+        return self.lake.table(table).context.metadata.current_snapshot_id or 0
 
-    def upgrade(self) -> Any:
-        return self.table.rewrite_data_files().upgrade_spec().execute().summary
+    def hand_over(self, table: str, inputs: Inputs) -> None:
+        context = self.lake.table(table).context
+        locations = {"metadata": context.iceberg.metadata_location, "location": context.metadata.location}
+        inputs.handover.write_text(json.dumps(locations))
 
-    def restore_table(self) -> None:
-        if self.table.context.metadata.current_snapshot_id != self.start and self.start is not None:
-            self.table.rollback(self.start)
+    def upgrade_spec(self, table: str) -> None:
+        self.lake.table(table).rewrite_data_files().upgrade_spec().execute()
 
-    def change(self, verb: str, mode: str) -> Any:
-        match verb:
-            case "UPDATE":
-                change: Any = self.table.update().set("l_extendedprice", "l_extendedprice + 1").where(ONE_IN_A_HUNDRED)
-            case "DELETE":
-                change = self.table.delete().where(ONE_IN_A_HUNDRED)
-            case _:
-                source = self.engine.spark.read.parquet(self.inputs.changes)
-                on = "t.l_orderkey = s.l_orderkey AND t.l_linenumber = s.l_linenumber"
-                change = self.table.merge(source, on).when_matched_update({"l_extendedprice": "s.price"})
-        return change.mode(mode).execute().summary
+    def register(self, table: str, metadata_location: str) -> None:
+        self.lake.register_table(table, metadata_location)
 
-    def make_small_files(self) -> None:
-        properties = {"write.distribution-mode": "none"}
-        self.small = self.engine.lake.create_table(
-            f"bench.neve_small_{self.inputs.name}", DDL, format_version=2, properties=properties
-        )
-        self.small.append(in_parts(self.rows(0), self.inputs.small_files))
+    def planned_files(self, table: str) -> int:
+        return len(self.lake.table(table).scan(PLANNED).plan().files)
 
-    def compact(self) -> Any:
-        return self.small.rewrite_data_files().option("rewrite-all", "true").execute().summary
-
-    def table_of_many_files(self, files: int) -> Table:
-        name = f"bench.neve_{files}"
-        known = name in self.engine.lake.tables()
-        location = (self.inputs.table_of(files) / "metadata.txt").read_text()
-        return self.engine.lake.table(name) if known else self.engine.lake.register_table(name, location)
+    def commit_one_row(self, table: str) -> None:
+        self.lake.table(table).append(ONE_ROW)

@@ -1,120 +1,137 @@
-"""The results as a table, a page and a picture."""
+"""The results as tables and as a page."""
 
 from __future__ import annotations
 
 import os
 import platform
-from html import escape
-from math import log
 from typing import Any
 
 import psutil
 
 from bench.comparison.jobs import JOBS
 
-WIDTH, BAR, NAME = 900, 18, 170
-COLOURS = ("#2f6f9f", "#c8743a", "#7a8a3c", "#8a5a9c", "#5a8a8a")
+NO_CELL = "–"
 
 
 def table(results: dict[str, Any], between: str = ", ") -> str:
-    """Return a table of jobs by engines: CPU seconds, time and memory, and their ratio to Névé."""
+    """Return a table of jobs by engines: the ratio of CPU seconds to Névé's, and all figures."""
     engines = results["engines"]
-    lines = ["| job | " + " | ".join(engines) + " |", "|---|" + "---|" * len(engines)]
+    lines = [f"| job | {' | '.join(engines)} |", "|---|" + "---|" * len(engines)]
     for job, costs in results["jobs"].items():
-        ours = costs.get(engines[0], {})
-        cells = (between.join(_cell(costs.get(e), ours, e == engines[0])) for e in engines)
-        lines.append(f"| {job} | " + " | ".join(cells) + " |")
+        ours = costs.get(engines[0], {}).get("cpu")
+        cells = (between.join(_cell(costs.get(e), None if e == engines[0] else ours)) for e in engines)
+        lines.append(f"| {job} | {' | '.join(cells)} |")
     return "\n".join(lines)
 
 
-def _cell(cost: dict[str, Any] | None, ours: dict[str, Any], is_ours: bool) -> list[str]:
+def _cell(cost: dict[str, Any] | None, ours: float | None) -> list[str]:
     if cost is None:
-        return ["–"]
+        return [NO_CELL]
     if "problem" in cost:
         return ["failed"]
-    figures = [f"{cost['cpu']:.3g} CPU s", f"{cost['seconds']:.3g} s", f"{cost['mib']} MiB"]
-    if is_ours or not ours.get("cpu"):
-        return figures
-    ratio = cost["cpu"] / ours["cpu"]
-    return [f"**{ratio:.2f}×**" + (" (Névé uses more CPU)" if ratio < 1 else ""), *figures]
+    ratio = cost["cpu"] / ours if ours else None
+    first = [] if ratio is None else [f"**{ratio:.2f}×**" + (" (Névé uses more CPU)" if ratio < 1 else "")]
+    spread = f" ({cost['least_cpu']:.3g}–{cost['most_cpu']:.3g})" if cost["rounds"] > 1 else ""
+    jobs = cost["spark_jobs"]
+    figures = [
+        f"{cost['cpu']:.3g} CPU s{spread}",
+        f"{cost['seconds']:.3g} s",
+        f"{cost['mib']:.0f} MiB",
+        f"{_size(cost['mib_read'])} read, {_size(cost['mib_written'])} written",
+        *([] if jobs is None else [f"{jobs:.3g} Spark job{'' if jobs == 1 else 's'}"]),
+    ]
+    return [*first, *figures]
+
+
+def _size(mib: float) -> str:
+    return f"{mib:.0f} MiB" if mib >= 10 else f"{mib:.2g} MiB"
+
+
+def slope_table(results: dict[str, Any]) -> str:
+    """Return a table of CPU seconds at both scales, and of how many times more the larger one needs."""
+    larger = results["larger"]
+    engines = [name for name in larger["engines"] if name in results["engines"]]
+    lines = [f"| job | {' | '.join(engines)} |", "|---|" + "---|" * len(engines)]
+    for job, costs in larger["jobs"].items():
+        cells = (_slope(results["jobs"].get(job, {}).get(name), costs.get(name)) for name in engines)
+        lines.append(f"| {job} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def _slope(small: dict[str, Any] | None, large: dict[str, Any] | None) -> str:
+    if not small or not large:
+        return NO_CELL
+    if "problem" in small or "problem" in large:
+        return "failed"
+    return f"**{large['cpu'] / small['cpu']:.2f}×**<br>{small['cpu']:.3g} → {large['cpu']:.3g} CPU s"
 
 
 def page(results: dict[str, Any]) -> str:
     """Return the documentation page."""
-    about = "\n".join(f"| {job} | {what} |" for job, what in JOBS.items())
-    problems = "\n".join(
-        f"- {job}, {engine}: `{cost['problem']}`"
-        for job, costs in results["jobs"].items()
-        for engine, cost in costs.items()
-        if "problem" in cost
-    )
-    failed = f"\n## Failures\n\n{problems}\n" if problems else ""
+    about = "\n".join(f"| {job} | {JOBS[job]} |" for job in results["jobs"])
     return f"""# Benchmarks
 
 `make bench` generates this page; do not edit it by hand. The table has {results["rows"]:,} rows of data similar to
 TPC-H's lineitem (scale {results["scale"]:g}), in three partition specs. The machine has {os.cpu_count()} cores and
 {psutil.virtual_memory().total >> 30} GiB of memory ({platform.system()}, Python {platform.python_version()}).
 
-Each engine first ran all jobs on a small table to warm up. Scans and merge-on-read changes were then measured three
-times, with the engines taking turns, and the median is shown. Plans and commits ran five times in a row, and the mean
-is shown. All other jobs were measured once. Numbers vary between runs, so small differences are not significant. The
-benchmark checks after appends, changes and rewrites that all engines have the same rows.
+Each engine first ran all jobs on a small table to warm up. Every job was then measured {_times(results["rounds"])},
+with the engines taking turns. Plans and commits ran five times in a row in each round, and the mean counts.
+Numbers vary between runs, so small differences are not significant. After the first round of each job, the benchmark
+checks that all engines have the same rows.
 
-Each cell shows the CPU seconds of all processes of the engine, the elapsed time and the peak memory. For the other
-engines, the first number is the ratio of their CPU seconds to those of Névé: below 1×, Névé uses more. A dash means
-that the engine cannot do the job, or cannot do it on this table.
+Each cell shows, for all processes of the engine: CPU seconds with the least and the most of the rounds in parentheses,
+elapsed time, peak memory, bytes that were read and written, and the number of Spark jobs. All other numbers are medians
+of the rounds. Bytes are those of system calls (`rchar` and `wchar` in `/proc/PID/io`): they include files in the page
+cache and data passed between processes, but not files mapped into memory. For the other engines, the first number is
+the ratio of their CPU seconds to those of Névé: below 1×, Névé uses more. A dash means that the engine cannot do the
+job, cannot do it on this table, or is not part of that comparison.
 
 {table(results, "<br>")}
 
 ![CPU seconds of each job, relative to Névé](assets/benchmarks.svg)
-{failed}
+{_slopes(results)}{_failures(results)}
 ## The jobs
 
 | job | description |
 |---|---|
 {about}
 
-Each engine creates and changes its own copy of the table; DuckDB and Sail read the copy of Névé. For the spec upgrade,
-Névé rewrites only the files that are not in the newest spec yet, while Iceberg's `rewrite_data_files` rewrites all
-files. The numbers are also available [as JSON](assets/benchmarks.json).
+Each engine creates and changes its own copy of the tables. DuckDB, Polars and Sail read the copy of Névé, and so does
+PyIceberg in the scan with deletes, because it cannot write them. Polars collects the rows of a scan in memory; the
+other engines read and discard them. Some jobs use fewer rows, as their descriptions say, so that all rounds end in
+reasonable time; the rows are the same for all engines. For the spec upgrade, Névé rewrites only the files that are not
+in the newest spec yet, while Iceberg's `rewrite_data_files` rewrites all files. The numbers are also available
+[as JSON](assets/benchmarks.json).
 """
 
 
-def picture(results: dict[str, Any]) -> str:
-    """Return a bar chart: CPU seconds of other engines relative to Névé, on a logarithmic scale."""
-    engines, parts, y = results["engines"][1:], [], 40
-    for job, costs in results["jobs"].items():
-        ours = costs.get(results["engines"][0], {}).get("cpu")
-        bars = [(e, costs[e]["cpu"] / ours) for e in engines if ours and costs.get(e, {}).get("cpu")]
-        if not bars:
-            continue
-        parts.append(f'<text x="{NAME - 8}" y="{y + BAR * len(bars) / 2 + 4}" text-anchor="end">{escape(job)}</text>')
-        for engine, ratio in bars:
-            parts.append(_bar(y, ratio, COLOURS[engines.index(engine) % len(COLOURS)]))
-            y += BAR
-        y += 8
-    legend = "".join(
-        f'<rect x="{NAME + 190 * i}" y="8" width="12" height="12" fill="{COLOURS[i % len(COLOURS)]}"/>'
-        f'<text x="{NAME + 18 + 190 * i}" y="18">{escape(e)}</text>'
-        for i, e in enumerate(engines)
-    )
-    line = f'<line x1="{_x(1)}" x2="{_x(1)}" y1="34" y2="{y}" stroke="#888" stroke-dasharray="3 3"/>'
-    return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {y + 30}" font-family="sans-serif" '
-        f'font-size="12" fill="#777"><title>CPU seconds relative to Névé</title>{legend}{line}{"".join(parts)}'
-        f'<text x="{_x(1)}" y="{y + 16}" text-anchor="middle">← less CPU than Névé · 1× · more CPU →</text></svg>\n'
-    )
+def _times(rounds: int) -> str:
+    return {1: "once", 2: "twice", 3: "three times"}.get(rounds, f"{rounds} times")
 
 
-def _x(ratio: float) -> float:
-    """Return the x coordinate of a ratio from a fortieth to forty."""
-    low, high = log(1 / 40), log(40)
-    return NAME + (WIDTH - NAME - 80) * (min(max(log(ratio), low), high) - low) / (high - low)
+def _slopes(results: dict[str, Any]) -> str:
+    if "larger" not in results:
+        return ""
+    larger = results["larger"]
+    return f"""
+## Growth
+
+`make bench-slopes` adds this table. The same jobs ran on {larger["rows"]:,} rows (scale {larger["scale"]:g}), each
+{_times(larger["rounds"])}. The first number is the ratio of the CPU seconds at scale {larger["scale"]:g} to those at
+scale {results["scale"]:g}; {larger["scale"] / results["scale"]:g}× means that the cost grows like the table.
+
+{slope_table(results)}
+"""
 
 
-def _bar(y: int, ratio: float, colour: str) -> str:
-    left, right = sorted((_x(1), _x(ratio)))
-    return (
-        f'<rect x="{left:.1f}" y="{y}" width="{max(right - left, 1):.1f}" height="{BAR - 4}" fill="{colour}"/>'
-        f'<text x="{right + 6:.1f}" y="{y + 11}">{ratio:.2g}×</text>'
-    )
+def _failures(results: dict[str, Any]) -> str:
+    """Return the errors of all jobs, in the run and in the larger one."""
+    problems = [
+        f"- {job}, {engine}{where}: `{cost['problem']}`"
+        for part, where in ((results, ""), (results.get("larger", {"jobs": {}}), " at the larger scale"))
+        for job, costs in part["jobs"].items()
+        for engine, cost in costs.items()
+        if "problem" in cost
+    ]
+    return "\n## Failures\n\n" + "\n".join(problems) + "\n" if problems else ""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from importlib.metadata import version
 from typing import Any
 
@@ -10,7 +9,9 @@ from pysail.spark import SparkConnectServer
 from pyspark.sql import SparkSession
 
 from bench.comparison.engine import Job
-from bench.comparison.inputs import ONE_YEAR, Inputs
+from bench.comparison.inputs import Inputs
+from bench.comparison.readers import table_folder
+from bench.comparison.statements import LINE_SUMS, ONE_YEAR, checksum
 
 
 class Sail:
@@ -25,14 +26,28 @@ class Sail:
         self.spark: Any = SparkSession.builder.remote(f"sc://127.0.0.1:{port}").getOrCreate()
 
     def jobs(self, inputs: Inputs) -> dict[str, Job]:
+        def scan(where: str) -> Job:
+            return Job(lambda: self.read(inputs, where), answer=lambda: self.content(inputs, where))
+
         return {
-            "scan": Job(lambda: self.read(inputs, "true")),
-            "scan of a year": Job(lambda: self.read(inputs, ONE_YEAR)),
+            "scan": scan("true"),
+            "scan of a year": scan(ONE_YEAR),
+            "scan with deletes": scan("true"),
+            "to_arrow": Job(lambda: self.rows(inputs).toArrow().num_rows, answer=lambda: self.content(inputs)),
         }
 
+    def rows(self, inputs: Inputs, where: str = "true") -> Any:
+        return self.spark.read.format("iceberg").load(table_folder(inputs)).where(where)
+
     def read(self, inputs: Inputs, where: str) -> None:
-        location = json.loads((inputs.lake / f"{inputs.name}.json").read_text())["location"]
-        self.spark.read.format("iceberg").load(location).where(where).write.format("noop").mode("overwrite").save()
+        self.rows(inputs, where).write.format("noop").mode("overwrite").save()
+
+    def content(self, inputs: Inputs, where: str = "true") -> str:
+        sums = (f"sum({one})" for one in LINE_SUMS)
+        return checksum(self.rows(inputs, where).selectExpr("count(*)", *sums).first())
+
+    def spark_jobs(self) -> None:
+        return None
 
     def stop(self) -> None:
         self.server.stop()

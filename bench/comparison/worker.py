@@ -1,6 +1,6 @@
 """One engine in its own process: `python -m bench.comparison.worker ENGINE FOLDER SCALE`.
 
-Reads one order a line (`ready JOB`, `run JOB`, `answer JOB`, `warm`) and answers each with a line of JSON.
+Reads one order a line (`warm JOB,JOB`, `ready JOB`, `run JOB`, `answer JOB`) and answers each with a line of JSON.
 """
 
 from __future__ import annotations
@@ -10,8 +10,9 @@ import os
 import sys
 from importlib import import_module
 from pathlib import Path
+from typing import Any
 
-from bench.comparison.engine import Engine
+from bench.comparison.engine import Engine, Job
 from bench.comparison.inputs import Inputs, sizes
 from bench.comparison.jobs import JOBS, TIMES
 
@@ -20,6 +21,7 @@ ENGINES = {
     "spark": ("spark_iceberg", "SparkIceberg"),
     "pyiceberg": ("pyiceberg_engine", "PyIceberg"),
     "duckdb": ("duckdb_engine", "DuckDB"),
+    "polars": ("polars_engine", "Polars"),
     "sail": ("sail", "Sail"),
 }
 
@@ -31,13 +33,32 @@ def start_engine(name: str, inputs: Inputs) -> Engine:
     return engine
 
 
-def warm_up(engine: Engine, small: Inputs) -> None:
-    """Run every job once on a small input."""
-    jobs = engine.jobs(small)
-    for name in JOBS:
+def warm_up(engine: Engine, small: Inputs, names: list[str]) -> None:
+    """Run every job once on a small input; errors count only if all the rest has run."""
+    jobs, problems = engine.jobs(small), []
+    for name in names:
         if name in jobs:
-            jobs[name].ready()
-            jobs[name].run()
+            try:
+                jobs[name].ready()
+                jobs[name].run()
+            except Exception as e:
+                problems.append(f"{name}: {describe_error(e)}")
+    if problems:
+        raise RuntimeError("; ".join(problems))
+
+
+def obey(engine: Engine, jobs: dict[str, Job], order: str, name: str) -> dict[str, Any]:
+    """Do one step of a job; count the jobs of Spark meanwhile."""
+    act, before, result = getattr(jobs[name], order), engine.spark_jobs(), None
+    for _ in range(TIMES.get(name, 1) if order == "run" else 1):
+        result = act()
+    after = engine.spark_jobs()
+    count = None if before is None or after is None else after - before
+    return {"result": str(result), "spark_jobs": count}
+
+
+def describe_error(error: Exception) -> str:
+    return f"{type(error).__name__}: {str(error).strip()[:400]}"
 
 
 def main(name: str, folder: str, scale: str) -> None:
@@ -49,15 +70,15 @@ def main(name: str, folder: str, scale: str) -> None:
     answers.write(json.dumps({"name": engine.name, "jobs": [n for n in JOBS if n in jobs]}) + "\n")
     for line in sys.stdin:
         order, _, job = line.strip().partition(" ")
-        result, problem = None, None
+        answer: dict[str, Any] = {}
         try:
-            acts = {"warm": lambda: warm_up(engine, small)}
-            act = acts[order] if order in acts else getattr(jobs[job], order)
-            for _ in range(TIMES.get(job, 1) if order == "run" else 1):
-                result = act()
+            if order == "warm":
+                warm_up(engine, small, job.split(","))
+            else:
+                answer = obey(engine, jobs, order, job)
         except Exception as e:  # any error is the result in the table
-            problem = f"{type(e).__name__}: {str(e).strip()[:400]}"
-        answers.write(json.dumps({"problem": problem, "result": str(result)}) + "\n")
+            answer = {"problem": describe_error(e)}
+        answers.write(json.dumps(answer) + "\n")
     engine.stop()
     answers.close()
     os._exit(0)  # threads that an engine left behind are irrelevant
