@@ -11,7 +11,7 @@ TESTS   ?=    # folders or files for `make test` and `make soak`; by default all
 # The tests start hundreds of processes. If this is set, each compiles everything it imports and takes three times as long.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test docs lint check soak proof bench bench-limits bench-metadata bench-scan bench-dml bench-compaction lock lowest clean
+.PHONY: demo test docs lint check soak proof bench bench-slopes bench-limits bench-metadata bench-scan bench-dml bench-compaction lock lowest clean
 
 demo: $(READY)
 	$(BIN)/neve demo
@@ -54,6 +54,11 @@ bench: $(READY)
 	$(BIN)/uv pip install --quiet --python $(BIN)/python --require-hashes -r requirements-bench.lock
 	$(BIN)/python -m bench.comparison --scale $(SCALE)
 
+# Run the eight most telling jobs on a table five times as large, and add to the page how their costs grow. Needs the data
+# that `make bench` wrote.
+bench-slopes: $(READY)
+	$(BIN)/python -m bench.comparison --scale 5 --jobs telling --engines neve,spark --rounds 1 --slopes
+
 # Check the limits of each part, as ratios to PyIceberg and to bare Spark. Fails if one is missed.
 bench-limits: bench-metadata bench-scan bench-dml bench-compaction
 
@@ -83,7 +88,7 @@ $(READY): requirements.lock pyproject.toml
 # Pin all dependencies again, for all platforms and Python versions.
 lock:
 	$(BIN)/uv pip compile --quiet --universal --generate-hashes --no-header --no-annotate --extra dev pyproject.toml -o requirements.lock
-	echo 'pysail>=0.7.2,<0.8' | $(BIN)/uv pip compile --quiet --universal --generate-hashes --no-header --no-annotate - -o requirements-bench.lock
+	printf 'pysail>=0.7.2,<0.8\npolars>=2.1,<3\n' | $(BIN)/uv pip compile --quiet --universal --generate-hashes --no-header --no-annotate - -o requirements-bench.lock
 	echo 'uv' | $(BIN)/uv pip compile --quiet --universal --generate-hashes --no-header --no-annotate - -o requirements-uv.lock
 
 # Run the tests on the lowest versions that pyproject.toml allows, in a separate environment.

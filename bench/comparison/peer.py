@@ -34,7 +34,9 @@ class Peer:
         pipe = subprocess.PIPE
         peer = cls(key, subprocess.Popen(command, cwd=ROOT, stdin=pipe, stdout=pipe, stderr=log, text=True))
         greeting = peer._read_answer()
-        peer.name, peer.jobs = greeting.get("name", key), greeting.get("jobs", [])
+        if "problem" in greeting:
+            raise SystemExit(f"{key} does not start:\n{(folder / f'{key}.log').read_text()[-2000:]}")
+        peer.name, peer.jobs = greeting["name"], greeting["jobs"]
         return peer
 
     def warm_up(self, jobs: list[str]) -> str | None:
