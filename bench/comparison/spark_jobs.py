@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -90,7 +91,7 @@ class SparkWork:
     def __init__(self, engine: SparkEngine, inputs: Inputs) -> None:
         self.engine, self.inputs = engine, inputs
         self.starts: dict[str, int] = {}  # the first snapshot with rows of each table that exists
-        self.makers = {
+        self.makers: dict[str, Callable[[], None]] = {
             "lineitem": partial(self.make_evolved, "lineitem", inputs.whole),
             "third": partial(self.make_evolved, "third", inputs.third),
             "plain": self.make_plain,
@@ -160,7 +161,7 @@ class SparkWork:
             jobs[f"commit to {files} files"] = Job(partial(self.engine.commit_one_row, table), ready)
         return jobs
 
-    def job(self, table: str, run: Any) -> Job:
+    def job(self, table: str, run: Callable[[], Any]) -> Job:
         """Return a job that begins with the table as it was made."""
         return Job(run, partial(self.restore, table), partial(self.content, table))
 
@@ -236,7 +237,8 @@ class SparkWork:
 
     def restore(self, table: str) -> None:
         """Bring a table back to the rows it was made with; make it if it does not exist."""
-        self.starts.pop(WITH_DELETES, None)
+        if table == "lineitem":
+            self.starts.pop(WITH_DELETES, None)  # a rollback cannot return to it
         if table not in self.starts:
             if not self.engine.exists(self.name(table)):
                 self.makers[table]()
