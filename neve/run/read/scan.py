@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from functools import reduce
 from itertools import chain
 from typing import Any
+from uuid import UUID
 
 import numpy as np
 import pyarrow as pa
@@ -24,12 +25,12 @@ from pyiceberg import expressions as ex
 from pyiceberg.expressions import BooleanExpression
 from pyiceberg.expressions.visitors import bind, extract_field_ids, rewrite_not
 from pyiceberg.schema import Schema, prune_columns
-from pyiceberg.types import NestedField, StructType
+from pyiceberg.types import IcebergType, NestedField, StructType, UUIDType
 
 from neve.io.parallel import reader_count, stream_in_threads
 from neve.io.paths import refuse_unreadable
 from neve.model.pyiceberg_private import fields_by_id
-from neve.model.values import comparable_scalar, to_comparable
+from neve.model.values import NANOS_TYPES, comparable_scalar, to_comparable
 from neve.plan.ranges import evaluate_expression
 from neve.plan.scan import ScanPlan
 from neve.predicate.normalize import normalize_and_bind
@@ -57,14 +58,23 @@ def matching_rows_mask(batch: pa.RecordBatch, schema: Schema, predicate: Boolean
 
 def _compare(column: pa.Array, leaf: ex.BoundLiteralPredicate, compare: Callable[..., pa.Array]) -> Mask:
     kind = leaf.term.ref().field.field_type
-    return _as_mask(compare(to_comparable(column, kind), comparable_scalar(leaf.literal.value, kind)))
+    return _as_mask(compare(_comparable_column(column, kind), comparable_scalar(leaf.literal.value, kind)))
 
 
 def _is_in(column: pa.Array, leaf: ex.BoundSetPredicate) -> Mask:
     kind = leaf.term.ref().field.field_type
     scalars = [comparable_scalar(value, kind) for value in leaf.value_set]
     values = pa.array([scalar.as_py() for scalar in scalars], scalars[0].type)
-    return _as_mask(pc.is_in(to_comparable(column, kind), value_set=values, skip_nulls=True))
+    return _as_mask(pc.is_in(_comparable_column(column, kind), value_set=values, skip_nulls=True))
+
+
+def _comparable_column(column: pa.Array, kind: IcebergType) -> pa.Array:
+    """Convert a column to comparable values; as Spark holds it, a UUID is text and nanoseconds are microseconds."""
+    if at.is_string(column.type) and isinstance(kind, UUIDType):
+        column = pa.array([None if text is None else UUID(text).bytes for text in column.to_pylist()], pa.binary())
+    comparable = to_comparable(column, kind)
+    is_cut = at.is_timestamp(column.type) and column.type.unit == "us"
+    return pc.multiply(comparable, 1000) if is_cut and isinstance(kind, NANOS_TYPES) else comparable
 
 
 _LEAF_RULES: dict[type[ex.BoundPredicate], Callable[[pa.Array, Any], Mask]] = {

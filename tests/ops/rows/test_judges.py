@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from datetime import datetime
 from typing import Any
+from uuid import UUID
 
+import pyarrow as pa
 import pytest
+from pyiceberg.schema import Schema
+from pyiceberg.types import LongType, NestedField, TimestampNanoType
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
@@ -15,7 +19,7 @@ from neve.plan import row_change
 from neve.run.spark import patch
 from neve.run.spark.session import temporary_options
 from neve.table import Table
-from tests.support.tables import sorted_rows
+from tests.support.tables import ids_of, sorted_rows
 
 NOON = datetime(2026, 3, 8, 12)
 SKIPPED = datetime(2026, 3, 8, 2, 30)  # clocks in New York went from two to three
@@ -79,3 +83,30 @@ def test_the_plan_tells_who_judges_and_why(table: Table, monkeypatch: pytest.Mon
     assert "Spark: every row of some files" in judge_line(table.update().set("id", "1").where("name < 'b' OR id = 4"))
     monkeypatch.setattr(row_change, "MAX_ARROW_BYTES", 1)
     assert "much for one process" in judge_line(table.delete().where("id = 3"))
+
+
+KEYS = [UUID(int=n << 100 | n) for n in range(9)]
+
+
+@pytest.mark.usefixtures("engine")
+@pytest.mark.parametrize("mode", ["copy-on-write", "merge-on-read"])
+def test_rows_are_found_by_their_uuid(spark_lake: neve.Lake, mode: str):
+    keyed = spark_lake.create_table("db.keyed", "id bigint, key uuid", format_version=3)
+    keyed.append([{"id": n, "key": key.bytes} for n, key in enumerate(KEYS)])
+    keyed.update().set("id", "100").where(f"key = '{KEYS[3]}'").mode(mode).execute()
+    keyed.delete().where(f"key IN ('{KEYS[5]}', '{KEYS[6]}')").mode(mode).execute()
+    keyed.delete().where(f"key <> '{KEYS[8]}' AND id < 2").mode(mode).execute()
+    assert ids_of(keyed.refresh()) == [2, 4, 7, 8, 100]
+
+
+@pytest.mark.usefixtures("engine")
+def test_rows_are_found_by_times_of_nanoseconds(spark_lake: neve.Lake):
+    schema = Schema(NestedField(1, "id", LongType()), NestedField(2, "at", TimestampNanoType()))
+    timed = spark_lake.create_table("db.timed", schema, format_version=3)
+    nanos = [n * 500 for n in range(-4, 5)]
+    at = pa.array(nanos, pa.int64()).cast(pa.timestamp("ns"))
+    timed.append(pa.table({"id": pa.array(range(9), pa.int64()), "at": at}))
+    timed.delete().where("at < TIMESTAMP_NTZ '1969-12-31 23:59:59.999999'").execute()
+    assert ids_of(timed.refresh()) == [2, 3, 4, 5, 6, 7, 8]
+    timed.delete().where("at >= TIMESTAMP_NTZ '1970-01-01 00:00:00.000002'").execute()
+    assert ids_of(timed.refresh()) == [2, 3, 4, 5, 6, 7]
