@@ -22,6 +22,7 @@ from pyiceberg.expressions import literals
 
 from neve.predicate.constants import (
     DAY_MICROS,
+    MAX_DIGITS,
     NUMERIC_KINDS,
     Constant,
     ConstantKind,
@@ -36,7 +37,6 @@ from neve.predicate.normalize import MAX_NANOS, NanosLiteral
 
 EXACT_DOUBLE = 1 << 53  # a double holds every whole number up to this one
 EXACT_FLOAT = 1 << 24
-MAX_DIGITS = 38
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +79,8 @@ def can_compare_one_by_one(constants: Sequence[Constant], kind: ice.IcebergType)
     """Return whether comparing a column with each constant gives the same as Spark's comparison in one common type."""
     kinds = {c.kind for c in constants} - {ConstantKind.NULL}
     if len(kinds) > 1 and (ConstantKind.STRING in kinds or kinds >= {ConstantKind.INSTANT, ConstantKind.LOCAL}):
+        return False
+    if len(kinds) > 1 and kinds - NUMERIC_KINDS and kinds & NUMERIC_KINDS:
         return False
     if kinds & {ConstantKind.FLOAT, ConstantKind.DOUBLE} and not isinstance(kind, ice.FloatType | ice.DoubleType):
         limit = EXACT_FLOAT if ConstantKind.FLOAT in kinds else EXACT_DOUBLE

@@ -59,13 +59,9 @@ UNKNOWN = Ternary(ex.AlwaysTrue(), ex.AlwaysTrue(), False, False)
 
 def conjunction(parts: Sequence[Ternary]) -> Ternary:
     """Combine conditions with AND: true where all are true, false where one is false."""
-    true, false = all_of(p.true for p in parts), any_of(p.false for p in parts)
-    return Ternary(
-        true,
-        false,
-        all(p.true_exact for p in parts) or any(p.true_exact and p.true is ex.AlwaysFalse() for p in parts),
-        all(p.false_exact for p in parts) or any(p.false_exact and p.false is ex.AlwaysTrue() for p in parts),
-    )
+    # A part that is not exact may be an error in Spark, even where the other parts decide.
+    true_exact, false_exact = all(p.true_exact for p in parts), all(p.false_exact for p in parts)
+    return Ternary(all_of(p.true for p in parts), any_of(p.false for p in parts), true_exact, false_exact)
 
 
 def disjunction(parts: Sequence[Ternary]) -> Ternary:
@@ -164,7 +160,7 @@ class PredicateColumn:
         """Return the condition for isnan(), which is false for null."""
         if isinstance(self.kind, ice.FloatType | ice.DoubleType):
             return Ternary(make_expression(ex.IsNaN, self.name), make_expression(ex.NotNaN, self.name))
-        return FALSE
+        return FALSE if isinstance(self.kind, ice.IntegerType | ice.LongType | ice.DecimalType) else UNKNOWN
 
     def compare_day(self, operator: str, constant: Constant) -> Ternary:
         """Compare the day of a timestamp column, on the left of an operator, with a date on its right."""

@@ -5,6 +5,7 @@ A constant that cannot be understood with certainty is None, and a condition tha
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta, timezone, tzinfo
@@ -24,7 +25,7 @@ DATE_PATTERN = re.compile(r"([0-9]{4})(?:-([0-9]{1,2})(?:-([0-9]{1,2}))?)?")
 TIMESTAMP_PATTERN = re.compile(
     r"""([0-9]{4}-[0-9]{1,2}-[0-9]{1,2})                                          # day
         (?:[ T]([0-9]{1,2}):([0-9]{1,2})(?::([0-9]{1,2})(?:\.([0-9]{1,6}))?)?     # time
-        \s*(Z|[+-][0-9]{1,2}:[0-9]{2}|[A-Za-z][A-Za-z/_]*)?)?                     # zone""",
+        \s*(Z|UTC|GMT|[+-](?:0?[0-9]|1[0-7]):[0-5][0-9]|[A-Za-z]+/[A-Za-z/_]+)?)? # zone""",
     re.VERBOSE,
 )
 OFFSET_PATTERN = re.compile(r"([+-])([0-9]{1,2}):([0-9]{2})")
@@ -125,6 +126,7 @@ NUMERIC_KINDS = frozenset({ConstantKind.INTEGER, ConstantKind.DECIMAL, ConstantK
 
 INTEGER_BITS = {"TINYINT": 8, "SMALLINT": 16, "INT": 32, "BIGINT": 64}
 STRING_TYPES = {"TEXT", "VARCHAR", "CHAR"}
+MAX_DIGITS = 38  # of a decimal
 NUMBER_PATTERN = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
 SPECIAL_NUMBERS = frozenset({"nan", "infinity", "+infinity", "-infinity", "inf", "+inf", "-inf"})
 INTEGER_PATTERN = re.compile(r"\s*[+-]?[0-9]+\s*")
@@ -141,7 +143,8 @@ def parse_constant(node: exp.Expression, zone: tzinfo) -> Constant | None:
         return Constant(constant.kind, -constant.value)
     if isinstance(node, exp.Cast | exp.TryCast):
         inner = parse_constant(node.this, zone)
-        return None if inner is None else _cast_constant(inner, node.to, zone)
+        # A null that has a type does not compare with every column.
+        return None if inner is None or inner is NULL_CONSTANT else _cast_constant(inner, node.to, zone)
     return _parse_literal(node)
 
 
@@ -165,15 +168,13 @@ def _parse_number_literal(text: str) -> Constant | None:
     if not NUMBER_PATTERN.fullmatch(text):
         return None
     if "e" in text.lower():
-        return Constant(ConstantKind.DOUBLE, float(text))
+        return Constant(ConstantKind.DOUBLE, float(text)) if math.isfinite(float(text)) else None
     if "." in text or int(text) >= 1 << 63:
-        return Constant(ConstantKind.DECIMAL, Decimal(text))
+        return Constant(ConstantKind.DECIMAL, Decimal(text)) if len(text.replace(".", "")) <= MAX_DIGITS else None
     return Constant(ConstantKind.INTEGER, int(text))
 
 
 def _cast_constant(constant: Constant, target: exp.DataType, zone: tzinfo) -> Constant | None:
-    if constant is NULL_CONSTANT:
-        return NULL_CONSTANT
     name = target.this.name if isinstance(target.this, exp.DataType.Type) else ""
     result: Constant | None = None
     try:
@@ -217,7 +218,10 @@ def to_floating(constant: Constant, name: str) -> Constant | None:
         return None
     if name == "DOUBLE":
         return Constant(ConstantKind.DOUBLE, float(value))
-    return Constant(ConstantKind.FLOAT, float(np.float32(value)))
+    with np.errstate(over="ignore"):
+        rounded = float(np.float32(value))
+    # 1e39F is an error, unlike CAST(1e39 AS FLOAT).
+    return None if math.isinf(rounded) and math.isfinite(value) else Constant(ConstantKind.FLOAT, rounded)
 
 
 def _to_decimal(constant: Constant, precision: int, scale: int = 0) -> Constant | None:

@@ -95,7 +95,8 @@ def test_unknown_parts_never_prune_wherever_they_stand() -> None:
         assert found.expression is AlwaysTrue(), text
         assert not found.is_exact
     assert parse("NOT (id = 1 OR upper(region) = 'X')", SCHEMA).expression == ~EqualTo("id", 1)
-    assert parse("FALSE AND rand() < 2", SCHEMA).is_exact
+    found = parse("FALSE AND rand() < 2", SCHEMA)  # the unknown part may be an error
+    assert found.expression is AlwaysFalse() and not found.is_exact
 
 
 def test_a_null_is_neither_equal_nor_different() -> None:
@@ -214,6 +215,13 @@ def test_times_are_read_on_the_clock_of_the_session() -> None:
     assert parse("ts >= '2024-06-01 00:00:00+02:00'", SCHEMA).expression == utc
     with pytest.raises(UserError, match="Unknown time zone 'Mars/Olympus'"):
         parse("ts >= '2024-06-01'", SCHEMA, time_zone="Mars/Olympus")
+
+
+def test_zones_that_only_look_like_those_of_spark_are_left_to_it() -> None:
+    for zone in ("Z", " UTC", "+05:30", "-1:00", " Europe/Paris"):
+        assert parse(f"ts < '2024-06-01 12:00:00{zone}'", SCHEMA).is_exact, zone
+    for zone in ("z", " utc", "+19:00", "+05:75", " EST", " Nowhere/Land"):
+        assert not parse(f"ts < '2024-06-01 12:00:00{zone}'", SCHEMA).is_exact, zone
 
 
 def test_a_day_with_a_changing_clock_is_left_to_spark() -> None:

@@ -17,7 +17,7 @@ from typing import Any, TypeAlias
 from pyiceberg import expressions as ex
 from pyiceberg.expressions import BooleanExpression
 from pyiceberg.schema import Schema
-from pyspark.errors import AnalysisException, ParseException, PySparkException, QueryContextType
+from pyspark.errors import AnalysisException, ArithmeticException, ParseException, PySparkException, QueryContextType
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql import types as sp
@@ -113,7 +113,7 @@ class ExpressionChecker:
         try:
             with quiet_errors():
                 return analyse([as_column(v) for v in values.values()])
-        except (AnalysisException, ParseException) as e:
+        except (AnalysisException, ArithmeticException, ParseException) as e:
             if len(values) > 1:
                 for clause, value in values.items():
                     self._analyse_each({clause: value}, analyse)

@@ -19,7 +19,7 @@ from neve.plan import row_change
 from neve.run.spark import patch
 from neve.run.spark.session import temporary_options
 from neve.table import Table
-from tests.support.tables import ids_of, sorted_rows
+from tests.support.tables import ids_of, sorted_rows, unchanged
 
 NOON = datetime(2026, 3, 8, 12)
 SKIPPED = datetime(2026, 3, 8, 2, 30)  # clocks in New York went from two to three
@@ -110,3 +110,24 @@ def test_rows_are_found_by_times_of_nanoseconds(spark_lake: neve.Lake):
     assert ids_of(timed.refresh()) == [2, 3, 4, 5, 6, 7, 8]
     timed.delete().where("at >= TIMESTAMP_NTZ '1970-01-01 00:00:00.000002'").execute()
     assert ids_of(timed.refresh()) == [2, 3, 4, 5, 6, 7]
+
+
+@pytest.mark.parametrize(
+    "where",
+    [
+        "1 = 1 OR id = DATE '2026-01-01'",
+        "NOT (1 = 0 AND id = DATE '2026-01-01')",
+        "id > -1E400",
+        "id < 1e39F",
+        "id < 1234567890123456789012345678901234567890",
+        "id <> 1234567890.1234567890123456789012345678901",
+        "NOT (id <=> CAST(NULL AS DATE))",
+        "id NOT IN (X'', 300D)",
+        "NOT isnan(at)",
+        "NOT isnan(name)",
+    ],
+)
+def test_what_is_an_error_in_spark_changes_no_row(table: Table, where: str, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(row_change, "MAX_ARROW_BYTES", 1 << 30)
+    with unchanged(table), pytest.raises(neve.UserError):
+        table.delete().where(where).execute()
