@@ -23,9 +23,12 @@ from pyiceberg import types as ice
 from pyiceberg.schema import Schema
 
 import neve
+from neve.run.read.scan import read_plan
+from neve.run.read.types import ArrowFlavor
 from neve.run.write.file_schema import arrow_file_schema
 from neve.table import Table
-from tests.support.tables import delete_equal, delete_rows
+from neve.tree.entries import EntryTable
+from tests.support.tables import delete_equal, delete_rows, files_of
 
 EPOCH = datetime(1970, 1, 1)
 ROWS_PER_FILE = 45
@@ -100,15 +103,8 @@ class TestedColumn:
         return str(self.kind).partition("(")[0].partition("[")[0]
 
 
-def tested_columns(version: int) -> tuple[TestedColumn, ...]:
-    """The columns that a table of a version ends with; nested fields follow their struct's name."""
+def _all_columns() -> tuple[TestedColumn, ...]:
     aware = tuple(c.replace(tzinfo=UTC) for c in _CLOCKS)
-    new = (
-        TestedColumn("cn", ice.TimestampNanoType(), _NANOS),
-        TestedColumn("mn", ice.TimestamptzNanoType(), _NANOS),
-        TestedColumn("ad", ice.IntegerType(), (7, 8, 0)),
-        TestedColumn("ax", ice.StringType(), ("x", "", "xy")),
-    )
     return (
         TestedColumn("i", ice.IntegerType(), _INTS),
         TestedColumn("l", ice.LongType(), _LONGS),
@@ -122,7 +118,9 @@ def tested_columns(version: int) -> tuple[TestedColumn, ...]:
         TestedColumn("m18", ice.DecimalType(18, 0), _decimals(18, 0)),
         TestedColumn("m38", ice.DecimalType(38, 10), _decimals(38, 10)),
         TestedColumn("ok", ice.BooleanType(), (True, False)),
-        TestedColumn("raw", ice.BinaryType(), (b"", b"\x00", b"\x01\x02", b"ab", b"abc", b"\x7f", b"\x80", b"\xff\xff")),
+        TestedColumn(
+            "raw", ice.BinaryType(), (b"", b"\x00", b"\x01\x02", b"ab", b"abc", b"\x7f", b"\x80", b"\xff\xff")
+        ),
         TestedColumn("fx", ice.FixedType(2), (b"\x00\x00", b"ab", b"\x7f\xff", b"\xff\xff")),
         TestedColumn("u", ice.UUIDType(), _UUIDS),
         TestedColumn("tm", ice.TimeType(), (time(0), time(12, 30), time(23, 59, 59, 999999))),
@@ -134,8 +132,24 @@ def tested_columns(version: int) -> tuple[TestedColumn, ...]:
         TestedColumn("st.n", ice.LongType(), _LONGS),
         TestedColumn("st.t", ice.StringType(), _TEXTS),
         TestedColumn("st.deep.x", ice.DoubleType(), _DOUBLES),
-        *(new if version > 2 else ()),
+        TestedColumn("cn", ice.TimestampNanoType(), _NANOS),
+        TestedColumn("mn", ice.TimestamptzNanoType(), _NANOS),
+        TestedColumn("ad", ice.IntegerType(), (7, 8, 0)),
+        TestedColumn("ax", ice.StringType(), ("x", "", "xy")),
     )
+
+
+COLUMNS = _all_columns()
+_EVERYWHERE = ("ok", "s", "clock", "st.n", "st.t", "st.deep.x")
+_OF_VERSION_3 = ("cn", "mn", "ad", "ax")
+VERSIONS = (3, 2, 3)  # of the tables; together they have all columns
+
+
+def columns_of(number: int) -> tuple[TestedColumn, ...]:
+    """The columns that one of the tables ends with; few, because a statement looks at the statistics of all."""
+    others = [c for c in COLUMNS if c.name not in (*_EVERYWHERE, *_OF_VERSION_3)][number :: len(VERSIONS)]
+    new = [c for c in COLUMNS if c.name in _OF_VERSION_3][number // 2 :: 2] if VERSIONS[number] > 2 else []
+    return (*(c for c in COLUMNS if c.name in _EVERYWHERE), *others, *new)
 
 
 _OLD = {  # name and type of columns when the table was new
@@ -174,39 +188,42 @@ class JudgedTable:
     rows: dict[int, dict[str, Any]]
     parquet: Path
     ids: dict[tuple[str, int], int] = field(default_factory=dict)
+    files: EntryTable = field(init=False)
+    batches: dict[str, pa.RecordBatch] = field(default_factory=dict)  # the rows of each file, as a statement reads them
 
     @classmethod
-    def create(cls, lake: neve.Lake, version: int, seed: str, parquet: Path) -> JudgedTable:
+    def create(cls, lake: neve.Lake, number: int, seed: str, parquet: Path) -> JudgedTable:
         """Write some files, change the columns, write some more under other specs, delete some rows."""
-        chance = Random(seed)
-        columns = tested_columns(version)
+        chance, columns = Random(seed), columns_of(number)
         rows: dict[int, dict[str, Any]] = {}
-        table = lake.create_table(("db", f"t_{parquet.stem}"), _first_schema(columns), format_version=version)
+        table = lake.create_table(("db", f"t_{parquet.stem}"), _first_schema(columns), format_version=VERSIONS[number])
         made = cls(table, columns, rows, parquet)
         for _ in range(2):
             made._append(chance, is_old=True)
+            if len(rows) == ROWS_PER_FILE:
+                made._delete(chance, sorted(rows), by_value=True)
         last = max(rows)
-        made._delete(chance, sorted(rows))
-        made._evolve(version)
+        made._evolve()
         made._append(chance)
         table.evolve_partitions(add=["ok", "truncate(1, s)"])
         made._append(chance)
         table.evolve_partitions(drop=["truncate(1, s)"], add=["months(clock)"])
         made._append(chance)
-        made._delete(chance, [i for i in sorted(rows) if i > last], by_value=True)
+        made._delete(chance, [i for i in sorted(rows) if i > last])
         table.refresh()
         found = table.scan(columns=["id", "_file", "_pos"]).to_arrow(engine="arrow").to_pylist()
         made.ids = {(row["_file"], row["_pos"]): row["id"] for row in found}
         assert sorted(made.ids.values()) == sorted(rows)
         made._write_parquet()
+        made._read_files()
         return made
 
     def _append(self, chance: Random, *, is_old: bool = False) -> None:
         schema = self.table.refresh().schema
         partitioned = len(self.table.context.metadata.spec().fields) > 0
         pools = {c.name: _some(c.values, chance) for c in self.columns}
-        if partitioned:  # a few partitions, not one per row
-            pools |= {"ok": _some((True, False), chance)[:1], "s": pools["s"][:2], "clock": pools["clock"][:2]}
+        if partitioned:  # one partition
+            pools |= {name: pools[name][:1] for name in ("ok", "s", "clock")}
         new = []
         for _ in range(ROWS_PER_FILE):
             row = {name: chance.choice(pool) for name, pool in pools.items()}
@@ -229,16 +246,26 @@ class JudgedTable:
         ]
         self.table.append(pa.Table.from_arrays(arrays, schema=target))
 
-    def _evolve(self, version: int) -> None:
+    def _evolve(self) -> None:
+        names = {c.name for c in self.columns}
         with self.table.evolve_schema() as change:
-            change.update_column("promoted", ice.LongType()).update_column("widened", ice.DoubleType())
-            change.update_column("grown", ice.DecimalType(12, 2)).rename_column("was", "re named")
-            change.delete_column("again")
+            for now, (old, kind) in _OLD.items():
+                column = next((c for c in self.columns if c.name == now), None)
+                if column is not None and old != now:
+                    change.rename_column(old, now)
+                elif column is not None and now == "again":
+                    change.delete_column(now)
+                elif column is not None and column.kind != kind:
+                    change.update_column(now, column.kind)
         with self.table.evolve_schema() as change:
-            change.add_column("again", ice.StringType())
-            if version > 2:
-                change.add_column("ad", ice.IntegerType(), default_value=7)
-                change.add_column("ax", ice.StringType(), default_value="x")
+            if "again" in names:
+                change.add_column("again", ice.StringType())
+            for name, value in _DEFAULTS.items():
+                if name in names:
+                    change.add_column(name, self.kind_of(name), default_value=value)
+
+    def kind_of(self, name: str) -> ice.IcebergType:
+        return next(c.kind for c in self.columns if c.name == name)
 
     def _delete(self, chance: Random, ids: list[int], *, by_value: bool = False) -> None:
         gone = chance.sample(ids, 9)
@@ -248,6 +275,14 @@ class JudgedTable:
             delete_equal(self.table, *gone[6:], spec_id=0)
         for number in gone if by_value else gone[:6]:
             del self.rows[number]
+
+    def _read_files(self) -> None:
+        self.files = files_of(self.table)
+        plan = self.table.scan().plan()
+        for n, path in enumerate(plan.files["file_path"].to_pylist()):
+            chosen = plan.only(np.arange(len(plan.files)) == n)
+            batches = list(read_plan(chosen, self.table.context.facts, None, ArrowFlavor.SPARK))
+            self.batches[path] = pa.Table.from_batches(batches).combine_chunks().to_batches()[0]
 
     def _write_parquet(self) -> None:
         """The live rows as Spark has them, under the present names; times of nanoseconds are cut to microseconds."""

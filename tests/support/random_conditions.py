@@ -24,21 +24,23 @@ WILD = (
     "NULL", "true", "FALSE", "0", "5", "-1", "1.5", "-0.0", "1e3", "1e400", "-1E400", "5L", "1.5D", "2BD", "1.50BD",
     "0.1F", "1e39F", "1e400D", "300Y", "3S", "70000S", "99999999999999999999", "-99999999999999999999L",
     "1234567890123456789012345678901234567890", "0.1234567890123456789012345678901234567890", "9223372036854775808",
-    "'5'", "' 5 '", "'5.0'", "'abc'", "''", "'1e3'", "'NaN'", "'Infinity'", "'true'", "'t'", "'1'", "'0'",
-    "'\\u00a05'", "'99999999999'", "DATE '2024-03-10'", "DATE '0001-01-01'", "DATE '9999-12-31'", "DATE '1582-10-04'",
+    "'5'", "' 5 '", "'5.0'", "'abc'", "''", "'1e3'", "'NaN'", "'Infinity'", "'true'", "'t'", "'1'", "'0'", "'\\u00a05'",
+    "'99999999999'", "DATE '2024-03-10'", "DATE '0001-01-01'", "DATE '9999-12-31'", "DATE '1582-10-04'",
     "DATE '2024-13-01'", "TIMESTAMP '2024-03-10 02:30:00'", "TIMESTAMP '2024-11-03 01:30:00'",
     "TIMESTAMP '2024-06-01 12:00:00+19:00'", "TIMESTAMP_NTZ '2024-03-10 02:30:00'", "'2024-03-10'", "'2024-3-9'",
     "' 2024-03-10 '", "'2024'", "'2024-03'", "'2024-03-10 02:30:00'", "'2024-03-10T02:30:00.123456Z'",
     "'2024-06-01 12:00:00 utc'", "'2024-06-01 12:00:00z'", "'2024-06-01 12:00:00+19:00'", "'2024-02-30'",
     "'2024-06-01 12:00:00 Europe/Paris'", "'2024-06-01 12:00:00 UTC'", "'2024-06-01 12:00:00 PST'", "'epoch'",
-    "'2024-06-01 12:00:00 GMT+2'", "'2024-06-01 12:00:00 +2:00'", "'now'", "X'6162'", "X'F'", "x''", "CAST(NULL AS INT)",
-    "CAST(NULL AS DATE)", "CAST('5' AS INT)", "CAST(1.5 AS INT)", "CAST(-1.5 AS BIGINT)", "CAST('1.50' AS DECIMAL(5,1))",
-    "CAST(5 AS STRING)", "CAST('2024-03-10' AS DATE)", "CAST('2024-03-10 02:30:00' AS TIMESTAMP)", "CAST(1.5 AS DECIMAL)",
-    "CAST('2024-03-10 02:30:00' AS TIMESTAMP_NTZ)", "CAST(TIMESTAMP '2024-03-10 02:30:00' AS DATE)", "CAST('x' AS INT)",
-    "CAST('NaN' AS DOUBLE)", "CAST('-inf' AS FLOAT)", "CAST(300 AS TINYINT)", "TRY_CAST('x' AS INT)", "CAST(5 AS BOOLEAN)",
+    "'2024-06-01 12:00:00 GMT+2'", "'2024-06-01 12:00:00 +2:00'", "'now'", "X'6162'", "X'F'", "x''",
+    "CAST(NULL AS INT)", "CAST(NULL AS DATE)", "CAST('5' AS INT)", "CAST(1.5 AS INT)", "CAST(-1.5 AS BIGINT)",
+    "CAST('1.50' AS DECIMAL(5,1))", "CAST(5 AS STRING)", "CAST('2024-03-10' AS DATE)",
+    "CAST('2024-03-10 02:30:00' AS TIMESTAMP)", "CAST(1.5 AS DECIMAL)", "CAST('2024-03-10 02:30:00' AS TIMESTAMP_NTZ)",
+    "CAST(TIMESTAMP '2024-03-10 02:30:00' AS DATE)", "CAST('x' AS INT)", "CAST('NaN' AS DOUBLE)",
+    "CAST('-inf' AS FLOAT)", "CAST(300 AS TINYINT)", "TRY_CAST('x' AS INT)", "CAST(5 AS BOOLEAN)",
     "CAST('true' AS BOOLEAN)", "CAST(0.1 AS FLOAT)", "TRY_CAST(300 AS TINYINT)", "CAST(1e20 AS BIGINT)", "- 5", "-(-5)",
     "CAST('2024-03-10 12:00:00' AS DATE)", "current_date()", "DATE '2024-03-10' + 1", "1 + 1", "INTERVAL '1' DAY",
-    "CAST('abc' AS VARCHAR(2))", "CAST('ab ' AS CHAR(3))", "CAST(99999.995 AS DECIMAL(7,2))", "'12345678-1234-5678-1234-567812345678'",
+    "CAST('abc' AS VARCHAR(2))", "CAST('ab ' AS CHAR(3))", "CAST(99999.995 AS DECIMAL(7,2))",
+    "'12345678-1234-5678-1234-567812345678'",
 )  # fmt: skip
 
 
@@ -57,6 +59,7 @@ class ConditionMaker:
 
     columns: Sequence[TestedColumn]
     chance: Random
+    other_case: float  # how often a name is written in capitals
     wild: float = 0.12  # how often a constant is of any type
 
     def conditions(self, count: int) -> Iterator[Condition]:
@@ -95,10 +98,8 @@ class ConditionMaker:
 
     def _name(self, column: TestedColumn) -> str:
         """A column as it may be written: in other letters, in quotes, in parentheses."""
-        name = column.text
-        if self.chance.random() < 0.1:
-            name = name.upper() if self.chance.random() < 0.5 else f"({name})"
-        return name
+        name = column.text.upper() if self.chance.random() < self.other_case else column.text
+        return f"({name})" if self.chance.random() < 0.05 else name
 
     def _comparison(self, column: TestedColumn) -> tuple[str, str]:
         operator = self.chance.choice(COMPARISONS)
@@ -140,7 +141,9 @@ class ConditionMaker:
 
     def _day(self, column: TestedColumn) -> tuple[str, str]:
         form = self.chance.choice(("CAST({} AS DATE)", "date({})", "to_date({})"))
-        day = self.chance.choice(("DATE '2024-03-10'", "'2024-03-10'", "DATE '1582-10-15'", "DATE '0001-01-01'", "NULL"))
+        day = self.chance.choice(
+            ("DATE '2024-03-10'", "'2024-03-10'", "DATE '1582-10-15'", "DATE '0001-01-01'", "NULL")
+        )
         return f"{form.format(self._name(column))} {self.chance.choice(COMPARISONS[:8])} {day}", "date"
 
     def _constant_test(self, column: TestedColumn) -> tuple[str, str]:
@@ -148,7 +151,16 @@ class ConditionMaker:
         if self.chance.random() < 0.5:
             word = self.chance.choice(("IS DISTINCT FROM", "IS NOT DISTINCT FROM"))
             return f"{self._name(column)} {word} {self.constant(column)}", "DISTINCT"
-        texts = ("1 = 1", "1 = 0", "'a' = 'b'", "TRUE", "false", "NULL", f"{column.text} = NULL", f"NULL <=> {column.text}")
+        texts = (
+            "1 = 1",
+            "1 = 0",
+            "'a' = 'b'",
+            "TRUE",
+            "false",
+            "NULL",
+            f"{column.text} = NULL",
+            f"NULL <=> {column.text}",
+        )
         return self.chance.choice(texts), "constant"
 
     # --- constants ---
@@ -158,32 +170,42 @@ class ConditionMaker:
         if self.chance.random() < self.wild:
             return self.chance.choice(WILD)
         value = self.chance.choice(column.values)
-        match value:
-            case bool():
-                return self.chance.choice(("true", "false", "TRUE", "CAST('true' AS BOOLEAN)"))
-            case int() if "timestamp" in column.type_name:
-                return self._moment(EPOCH + timedelta(microseconds=value // 1000), column.type_name)
-            case int():
-                return self._whole_number(value + self.chance.choice((0, 0, 0, 1, -1)))
-            case float():
-                return self._float(value)
-            case Decimal():
-                return self._decimal(value)
-            case str():
-                return self._text(value)
-            case datetime():
-                near = value.replace(tzinfo=None)
-                step = timedelta(microseconds=self.chance.choice((0, 0, 1, -1, 3_600_000_000)))
-                near = near if near.year in (1, 9999) else near + step
-                return self._moment(near, column.type_name)
-            case date():
-                return self._date(value)
-        if column.type_name == "uuid":
-            return f"'{UUID(bytes=value)}'" if self.chance.random() < 0.9 else f"'{UUID(bytes=value)}'".upper()
+        makers: dict[type, Callable[[Any], str]] = {
+            bool: lambda _: self.chance.choice(("true", "false", "TRUE", "CAST('true' AS BOOLEAN)")),
+            int: self._whole_number,
+            float: self._float,
+            Decimal: self._decimal,
+            str: self._text,
+            bytes: self._bytes,
+            datetime: lambda moment: self._moment(moment, column.type_name),
+            date: self._date,
+        }
+        if column.type_name.endswith("_ns"):
+            return self._moment(EPOCH + timedelta(microseconds=value // 1000), column.type_name)
+        return self._uuid(value) if column.type_name == "uuid" else makers[type(value)](value)
+
+    def _bytes(self, value: bytes) -> str:
         return f"X'{value.hex()}'" if self.chance.random() < 0.9 else f"x'{value.hex().upper()}'"
 
+    def _uuid(self, value: bytes) -> str:
+        text = f"'{UUID(bytes=value)}'"
+        return text if self.chance.random() < 0.9 else text.upper()
+
     def _whole_number(self, value: int) -> str:
-        forms = ["{}", "{}", "{}", "{}", "{}.0", "{}.5", "{}L", "{}BD", "CAST({} AS BIGINT)", "(({}))", "CAST('{}' AS INT)"]
+        value += self.chance.choice((0, 0, 0, 1, -1))
+        forms = [
+            "{}",
+            "{}",
+            "{}",
+            "{}",
+            "{}.0",
+            "{}.5",
+            "{}L",
+            "{}BD",
+            "CAST({} AS BIGINT)",
+            "(({}))",
+            "CAST('{}' AS INT)",
+        ]
         if abs(value) < 2**53:
             forms += ["'{}'", "{}D", "{}e0", "{}.25D", "' {}'", "+{}", "CAST({} AS DOUBLE)", "'+{}'", "'00{}'"]
         return self.chance.choice(forms).format(value)
@@ -193,7 +215,13 @@ class ConditionMaker:
             text = self.chance.choice(("NaN", "nan")) if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
             kind = self.chance.choice(("DOUBLE", "FLOAT"))
             return self.chance.choice((f"CAST('{text}' AS {kind})", f"{kind.lower()}('{text}')", f"'{text}'"))
-        forms = [f"{value!r}", f"{value!r}D", f"'{value!r}'", f"CAST('{value!r}' AS FLOAT)", f"CAST({value!r} AS DOUBLE)"]
+        forms = [
+            f"{value!r}",
+            f"{value!r}D",
+            f"'{value!r}'",
+            f"CAST('{value!r}' AS FLOAT)",
+            f"CAST({value!r} AS DOUBLE)",
+        ]
         if "e" not in repr(value):
             forms += [f"{value!r}BD", f"{value!r}1", f"{value!r}F", f"{int(value)}", f"{value!r}e0"]
         return self.chance.choice(forms)
@@ -208,11 +236,25 @@ class ConditionMaker:
     def _date(self, value: date) -> str:
         text = value.isoformat()
         other = f"{value.year:04}-{value.month}-{value.day}"
-        forms = [f"DATE '{text}'", f"DATE '{text}'", f"'{text}'", f"date'{other}'", f"CAST('{text}' AS DATE)", f"'{other}'"]
-        forms += [f"TIMESTAMP '{text} 00:00:00'", f"TIMESTAMP_NTZ '{text} 01:00:00'", f"'{text} 00:00:00'", f"date('{text}')"]
+        forms = [
+            f"DATE '{text}'",
+            f"DATE '{text}'",
+            f"'{text}'",
+            f"date'{other}'",
+            f"CAST('{text}' AS DATE)",
+            f"'{other}'",
+        ]
+        forms += [
+            f"TIMESTAMP '{text} 00:00:00'",
+            f"TIMESTAMP_NTZ '{text} 01:00:00'",
+            f"'{text} 00:00:00'",
+            f"date('{text}')",
+        ]
         return self.chance.choice(forms)
 
     def _moment(self, value: datetime, type_name: str) -> str:
+        step = timedelta(microseconds=self.chance.choice((0, 0, 1, -1, 3_600_000_000)))
+        value = value.replace(tzinfo=None) + (step if 1 < value.year < 9999 else timedelta(0))
         text = value.isoformat(sep=self.chance.choice((" ", " ", "T")))
         zone = self.chance.choice(("", "", "", "Z", "+02:00", " America/New_York", "-08:00", "+5:30", " UTC"))
         word = "TIMESTAMP" if "tz" in type_name else "TIMESTAMP_NTZ"
@@ -243,4 +285,3 @@ def _escaped(character: str) -> str:
 def _joined(shape: str, word: str, *parts: Condition) -> Condition:
     uses: Any = frozenset({word}).union(*(part.uses for part in parts))
     return Condition(shape.format(*(part.sql for part in parts)), parts, uses)
-
