@@ -99,7 +99,7 @@ def _scale(value: Decimal) -> int:
 def _position_in_integers(constant: Constant, kind: Any, zone: tzinfo) -> ValuePosition | None:
     value = constant.value
     if constant.kind is ConstantKind.STRING:
-        is_whole = value.strip().lstrip("+-").isdecimal() and value.isascii()
+        is_whole = value.strip(" ").lstrip("+-").isdecimal() and value.isascii()
         value = int(value) if is_whole and kind.min <= int(value) <= kind.max else None
     elif constant.kind in {ConstantKind.DOUBLE, ConstantKind.FLOAT}:
         limit = EXACT_DOUBLE if constant.kind is ConstantKind.DOUBLE else EXACT_FLOAT

@@ -1,6 +1,7 @@
 """Constants in SQL text: literals, signed numbers, dates, times and casts of them, as Spark reads them.
 
-A constant that cannot be understood with certainty is None, and a condition that depends on it is left to Spark.
+A constant that cannot be understood with certainty is None, and a condition that depends on it is left to Spark. So is
+text with white space other than blanks around it: Spark trims some of it from some types.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ DATE_PATTERN = re.compile(r"([0-9]{4})(?:-([0-9]{1,2})(?:-([0-9]{1,2}))?)?")
 TIMESTAMP_PATTERN = re.compile(
     r"""([0-9]{4}-[0-9]{1,2}-[0-9]{1,2})                                          # day
         (?:[ T]([0-9]{1,2}):([0-9]{1,2})(?::([0-9]{1,2})(?:\.([0-9]{1,6}))?)?     # time
-        \s*(Z|UTC|GMT|[+-](?:0?[0-9]|1[0-7]):[0-5][0-9]|[A-Za-z]+/[A-Za-z/_]+)?)? # zone""",
+        [ ]*(Z|UTC|GMT|[+-](?:0?[0-9]|1[0-7]):[0-5][0-9]|[A-Za-z]+/[A-Za-z/_]+)?)?  # zone""",
     re.VERBOSE,
 )
 OFFSET_PATTERN = re.compile(r"([+-])([0-9]{1,2}):([0-9]{2})")
@@ -33,7 +34,7 @@ OFFSET_PATTERN = re.compile(r"([+-])([0-9]{1,2}):([0-9]{2})")
 
 def parse_date(text: str) -> int | None:
     """Parse a date to days since 1970; month and day may be missing. None if the text is no date."""
-    if not (match := DATE_PATTERN.fullmatch(text.strip())):
+    if not (match := DATE_PATTERN.fullmatch(text.strip(" "))):
         return None
     try:
         return (date(*(int(part or 1) for part in match.groups())) - date(1970, 1, 1)).days
@@ -43,7 +44,7 @@ def parse_date(text: str) -> int | None:
 
 def parse_timestamp(text: str) -> tuple[int, tzinfo | None] | None:
     """Parse a timestamp to microseconds since 1970 on its local clock, and its zone if the text has one."""
-    if not (match := TIMESTAMP_PATTERN.fullmatch(text.strip())):
+    if not (match := TIMESTAMP_PATTERN.fullmatch(text.strip(" "))):
         return None
     day, *clock, fraction, zone = match.groups()
     hour, minute, second = (int(part or 0) for part in clock)
@@ -129,7 +130,7 @@ STRING_TYPES = {"TEXT", "VARCHAR", "CHAR"}
 MAX_DIGITS = 38  # of a decimal
 NUMBER_PATTERN = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
 SPECIAL_NUMBERS = frozenset({"nan", "infinity", "+infinity", "-infinity", "inf", "+inf", "-inf"})
-INTEGER_PATTERN = re.compile(r"\s*[+-]?[0-9]+\s*")
+INTEGER_PATTERN = re.compile(r" *[+-]?[0-9]+ *")
 
 
 def parse_constant(node: exp.Expression, zone: tzinfo) -> Constant | None:
@@ -212,7 +213,7 @@ def to_floating(constant: Constant, name: str) -> Constant | None:
     """Cast a constant to FLOAT or DOUBLE; None if Spark does not."""
     value = constant.value
     if constant.kind is ConstantKind.STRING:
-        text = value.strip()
+        text = value.strip(" ")
         value = float(text) if text.lower() in SPECIAL_NUMBERS or NUMBER_PATTERN.fullmatch(text) else None
     if value is None or constant.kind not in {ConstantKind.STRING, *NUMERIC_KINDS}:
         return None
@@ -237,7 +238,7 @@ def _to_decimal(constant: Constant, precision: int, scale: int = 0) -> Constant 
 def _to_boolean(constant: Constant) -> Constant | None:
     if constant.kind is ConstantKind.BOOLEAN:
         return constant
-    word = constant.value.strip().lower() if constant.kind is ConstantKind.STRING else ""
+    word = constant.value.strip(" ").lower() if constant.kind is ConstantKind.STRING else ""
     return Constant(ConstantKind.BOOLEAN, word == "true") if word in {"true", "false"} else None
 
 

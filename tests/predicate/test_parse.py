@@ -217,6 +217,18 @@ def test_times_are_read_on_the_clock_of_the_session() -> None:
         parse("ts >= '2024-06-01'", SCHEMA, time_zone="Mars/Olympus")
 
 
+def test_text_in_white_space_that_spark_may_not_trim_is_left_to_it() -> None:
+    for text in (
+        "id = '{}5'",
+        "score < '{}5'",
+        "id = CAST('{}5' AS INT)",
+        "day = '{}2024-03-10'",
+        "ts < '{}2024-03-10'",
+    ):
+        assert parse(text.format(" "), SCHEMA).is_exact, text
+        assert not parse(text.format("\u00a0"), SCHEMA).is_exact, text
+
+
 def test_zones_that_only_look_like_those_of_spark_are_left_to_it() -> None:
     for zone in ("Z", " UTC", "+05:30", "-1:00", " Europe/Paris"):
         assert parse(f"ts < '2024-06-01 12:00:00{zone}'", SCHEMA).is_exact, zone

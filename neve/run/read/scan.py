@@ -57,24 +57,24 @@ def matching_rows_mask(batch: pa.RecordBatch, schema: Schema, predicate: Boolean
 
 
 def _compare(column: pa.Array, leaf: ex.BoundLiteralPredicate, compare: Callable[..., pa.Array]) -> Mask:
-    kind = leaf.term.ref().field.field_type
-    return _as_mask(compare(_comparable_column(column, kind), comparable_scalar(leaf.literal.value, kind)))
+    values, [scalar] = _comparable(column, leaf.term.ref().field.field_type, [leaf.literal.value])
+    return _as_mask(compare(values, scalar))
 
 
 def _is_in(column: pa.Array, leaf: ex.BoundSetPredicate) -> Mask:
-    kind = leaf.term.ref().field.field_type
-    scalars = [comparable_scalar(value, kind) for value in leaf.value_set]
-    values = pa.array([scalar.as_py() for scalar in scalars], scalars[0].type)
-    return _as_mask(pc.is_in(_comparable_column(column, kind), value_set=values, skip_nulls=True))
+    values, scalars = _comparable(column, leaf.term.ref().field.field_type, leaf.value_set)
+    value_set = pa.array([scalar.as_py() for scalar in scalars], scalars[0].type)
+    return _as_mask(pc.is_in(values, value_set=value_set, skip_nulls=True))
 
 
-def _comparable_column(column: pa.Array, kind: IcebergType) -> pa.Array:
-    """Convert a column to comparable values; as Spark holds it, a UUID is text and nanoseconds are microseconds."""
-    if at.is_string(column.type) and isinstance(kind, UUIDType):
-        column = pa.array([None if text is None else UUID(text).bytes for text in column.to_pylist()], pa.binary())
-    comparable = to_comparable(column, kind)
-    is_cut = at.is_timestamp(column.type) and column.type.unit == "us"
-    return pc.multiply(comparable, 1000) if is_cut and isinstance(kind, NANOS_TYPES) else comparable
+def _comparable(column: pa.Array, kind: IcebergType, literals: Iterable[Any]) -> tuple[pa.Array, list[pa.Scalar]]:
+    """Convert a column and literals to values that compare; Spark has UUIDs as text and nanoseconds as microseconds."""
+    values, scalars = to_comparable(column, kind), [comparable_scalar(value, kind) for value in literals]
+    if isinstance(kind, UUIDType) and at.is_string(column.type):  # the text has the same order
+        scalars = [pa.scalar(str(UUID(bytes=scalar.as_py())).encode(), pa.binary()) for scalar in scalars]
+    elif isinstance(kind, NANOS_TYPES) and at.is_timestamp(column.type) and column.type.unit == "us":
+        values = pc.multiply(values, 1000)
+    return values, scalars
 
 
 _LEAF_RULES: dict[type[ex.BoundPredicate], Callable[[pa.Array, Any], Mask]] = {

@@ -195,8 +195,11 @@ def test_arrow_finds_the_rows_that_spark_finds(
         settings = {
             "spark.sql.session.timeZone": chance.choice(ZONES),
             "spark.sql.ansi.enabled": chance.choice(("true", "false")),
-            **INTERPRETED,  # many conditions in one plan take long to compile
             "spark.sql.caseSensitive": chance.choice(("false", "false", "true")),
+            "spark.sql.timestampType": chance.choice(("TIMESTAMP_LTZ", "TIMESTAMP_LTZ", "TIMESTAMP_NTZ")),
+            "spark.sql.parser.escapedStringLiterals": chance.choice(("false", "false", "false", "true")),
+            "spark.sql.ansi.doubleQuotedIdentifiers": chance.choice(("false", "false", "false", "true")),
+            **INTERPRETED,  # many conditions in one plan take long to compile
         }
         with temporary_options(spark, settings):
             trial = Trial(tables[number % len(tables)], spark, settings, chance, counts)
