@@ -22,6 +22,7 @@ from pyiceberg.expressions import literals
 
 from neve.predicate.constants import (
     DAY_MICROS,
+    LONG_DIGITS,
     MAX_DIGITS,
     NUMERIC_KINDS,
     Constant,
@@ -88,12 +89,16 @@ def can_compare_one_by_one(constants: Sequence[Constant], kind: ice.IcebergType)
         return isinstance(kind, ice.IntegerType | ice.LongType) and all(abs(n) < limit for n in numbers)
     if ConstantKind.DECIMAL not in kinds:
         return True
-    decimals = [Decimal(c.value) for c in constants if c.kind in {ConstantKind.INTEGER, ConstantKind.DECIMAL}]
-    return max(d.adjusted() + 1 for d in decimals) + max(_scale(d) for d in decimals) <= MAX_DIGITS
+    decimals = [c for c in constants if c.kind in {ConstantKind.INTEGER, ConstantKind.DECIMAL}]
+    return max(map(_whole_digits, decimals)) + max(map(_scale, decimals)) <= MAX_DIGITS
 
 
-def _scale(value: Decimal) -> int:
-    return max(0, -int(value.as_tuple().exponent))
+def _scale(constant: Constant) -> int:
+    return max(0, -int(Decimal(constant.value).as_tuple().exponent))
+
+
+def _whole_digits(constant: Constant) -> int:
+    return max(constant.whole_digits, Decimal(constant.value).adjusted() + 1)
 
 
 def _position_in_integers(constant: Constant, kind: Any, zone: tzinfo) -> ValuePosition | None:
@@ -104,6 +109,11 @@ def _position_in_integers(constant: Constant, kind: Any, zone: tzinfo) -> ValueP
     elif constant.kind in {ConstantKind.DOUBLE, ConstantKind.FLOAT}:
         limit = EXACT_DOUBLE if constant.kind is ConstantKind.DOUBLE else EXACT_FLOAT
         value = value if math.isinf(value) or abs(value) < limit else None
+    elif (
+        constant.kind is ConstantKind.DECIMAL
+        and max(LONG_DIGITS, _whole_digits(constant)) + _scale(constant) > MAX_DIGITS
+    ):
+        return None  # Spark rounds it
     if value is None or constant.kind not in {ConstantKind.STRING, *NUMERIC_KINDS}:
         return None
     if value > kind.max:
@@ -137,7 +147,7 @@ def _position_in_decimals(constant: Constant, kind: Any, zone: tzinfo) -> ValueP
     if constant.kind not in {ConstantKind.INTEGER, ConstantKind.DECIMAL}:
         return None
     value = Decimal(constant.value)
-    if max(kind.precision - kind.scale, value.adjusted() + 1) + max(kind.scale, _scale(value)) > MAX_DIGITS:
+    if max(kind.precision - kind.scale, _whole_digits(constant)) + max(kind.scale, _scale(constant)) > MAX_DIGITS:
         return None  # Spark rounds one of the two to fit into 38 digits
     limit = Decimal(10) ** (kind.precision - kind.scale)
     if abs(value) >= limit:

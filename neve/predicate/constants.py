@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, timedelta, timezone, tzinfo
 from decimal import ROUND_HALF_UP, Decimal, InvalidOperation
 from enum import Enum, auto
@@ -120,6 +120,7 @@ class Constant:
 
     kind: ConstantKind
     value: Any
+    whole_digits: int = 0  # that a cast leaves room for before the decimal point
 
 
 NULL_CONSTANT = Constant(ConstantKind.NULL, None)
@@ -128,6 +129,7 @@ NUMERIC_KINDS = frozenset({ConstantKind.INTEGER, ConstantKind.DECIMAL, ConstantK
 INTEGER_BITS = {"TINYINT": 8, "SMALLINT": 16, "INT": 32, "BIGINT": 64}
 STRING_TYPES = {"TEXT", "VARCHAR", "CHAR"}
 MAX_DIGITS = 38  # of a decimal
+LONG_DIGITS = 20  # of the decimal to which Spark casts a whole number
 NUMBER_PATTERN = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
 SPECIAL_NUMBERS = frozenset({"nan", "infinity", "+infinity", "-infinity", "inf", "+inf", "-inf"})
 INTEGER_PATTERN = re.compile(r" *[+-]?[0-9]+ *")
@@ -141,7 +143,7 @@ def parse_constant(node: exp.Expression, zone: tzinfo) -> Constant | None:
         constant = parse_constant(node.this, zone)
         if constant is None or constant.kind not in NUMERIC_KINDS:
             return constant if constant is NULL_CONSTANT else None
-        return Constant(constant.kind, -constant.value)
+        return replace(constant, value=-constant.value)
     if isinstance(node, exp.Cast | exp.TryCast):
         inner = parse_constant(node.this, zone)
         # A null that has a type does not compare with every column.
@@ -206,7 +208,8 @@ def _to_integer(constant: Constant, bits: int) -> Constant | None:
     if not is_text and constant.kind not in {ConstantKind.INTEGER, ConstantKind.DECIMAL}:
         return None
     value = int(constant.value)
-    return Constant(ConstantKind.INTEGER, value) if -(1 << bits - 1) <= value < 1 << bits - 1 else None
+    fits = -(1 << bits - 1) <= value < 1 << bits - 1
+    return Constant(ConstantKind.INTEGER, value, LONG_DIGITS) if fits else None
 
 
 def to_floating(constant: Constant, name: str) -> Constant | None:
@@ -232,7 +235,8 @@ def _to_decimal(constant: Constant, precision: int, scale: int = 0) -> Constant 
         value = Decimal(constant.value).quantize(Decimal(1).scaleb(-scale), ROUND_HALF_UP)
     except InvalidOperation:
         return None
-    return Constant(ConstantKind.DECIMAL, value) if abs(value) < Decimal(10) ** (precision - scale) else None
+    whole_digits = precision - scale
+    return Constant(ConstantKind.DECIMAL, value, whole_digits) if abs(value) < Decimal(10) ** whole_digits else None
 
 
 def _to_boolean(constant: Constant) -> Constant | None:

@@ -21,6 +21,7 @@ from pyiceberg.expressions.visitors import bind
 from pyiceberg.schema import Schema
 from pyiceberg.types import (
     DateType,
+    DecimalType,
     DoubleType,
     FixedType,
     FloatType,
@@ -227,6 +228,14 @@ def test_text_in_white_space_that_spark_may_not_trim_is_left_to_it() -> None:
     ):
         assert parse(text.format(" "), SCHEMA).is_exact, text
         assert not parse(text.format("\u00a0"), SCHEMA).is_exact, text
+
+
+def test_decimals_that_spark_rounds_to_compare_them_are_left_to_it() -> None:
+    schema = Schema(NestedField(1, "m", DecimalType(38, 10)), NestedField(2, "n", LongType()))
+    for text in ("m > CAST(0 AS DECIMAL(30,2))", "m > 0.5", "n = 1.5", "n IN (1, 2.5)"):
+        assert parse(text, schema).is_exact, text
+    for text in ("m > CAST(0 AS DECIMAL(38,1))", "m > 0.00000000001", "n = 1.0000000000000000000000001"):
+        assert not parse(text, schema).is_exact, text
 
 
 def test_zones_that_only_look_like_those_of_spark_are_left_to_it() -> None:

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping
@@ -100,7 +101,8 @@ def is_case_sensitive(spark: SparkSession) -> bool:
 def parses_text_differently(spark: SparkSession, text: str) -> bool:
     """Return whether settings of the session make Spark parse constants or names of a text in a non-default way."""
     quotes = '"' in text and all(_is_on(spark, name) for name in _DOUBLE_QUOTED)
-    return quotes or ("\\" in text and _is_on(spark, "spark.sql.parser.escapedStringLiterals"))
+    may_be_escaped = "\\" in text or re.search("[rR]['\"]", text) is not None  # r'…' keeps a quote then
+    return quotes or (may_be_escaped and _is_on(spark, "spark.sql.parser.escapedStringLiterals"))
 
 
 def _is_on(spark: SparkSession, name: str) -> bool:

@@ -131,3 +131,8 @@ def test_what_is_an_error_in_spark_changes_no_row(table: Table, where: str, monk
     monkeypatch.setattr(row_change, "MAX_ARROW_BYTES", 1 << 30)
     with unchanged(table), pytest.raises(neve.UserError):
         table.delete().where(where).execute()
+
+
+def test_raw_text_is_read_by_spark_if_it_keeps_backslashes(table: Table, spark: SparkSession):
+    with temporary_options(spark, {"spark.sql.parser.escapedStringLiterals": "true"}):
+        assert "Spark: the condition" in judge_line(table.delete().where("name IN (r'b') OR id = 3"))
