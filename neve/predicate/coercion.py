@@ -150,7 +150,7 @@ def _position_in_decimals(constant: Constant, kind: Any, zone: tzinfo) -> ValueP
     if max(kind.precision - kind.scale, _whole_digits(constant)) + max(kind.scale, _scale(constant)) > MAX_DIGITS:
         return None  # Spark rounds one of the two to fit into 38 digits
     limit = Decimal(10) ** (kind.precision - kind.scale)
-    if abs(value) >= limit:
+    if value.copy_abs() >= limit:  # abs() would round it to 28 digits
         return ABOVE_ALL if value > 0 else BELOW_ALL
     with localcontext(prec=2 * MAX_DIGITS):
         floor = value.quantize(Decimal(1).scaleb(-kind.scale), ROUND_FLOOR)

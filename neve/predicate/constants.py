@@ -143,7 +143,8 @@ def parse_constant(node: exp.Expression, zone: tzinfo) -> Constant | None:
         constant = parse_constant(node.this, zone)
         if constant is None or constant.kind not in NUMERIC_KINDS:
             return constant if constant is NULL_CONSTANT else None
-        return replace(constant, value=-constant.value)
+        is_decimal = constant.kind is ConstantKind.DECIMAL  # `-` would round it to 28 digits
+        return replace(constant, value=constant.value.copy_negate() if is_decimal else -constant.value)
     if isinstance(node, exp.Cast | exp.TryCast):
         inner = parse_constant(node.this, zone)
         # A null that has a type does not compare with every column.

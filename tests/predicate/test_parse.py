@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
+
 import pytest
 from pyiceberg.expressions import (
     AlwaysFalse,
@@ -236,6 +238,13 @@ def test_decimals_that_spark_rounds_to_compare_them_are_left_to_it() -> None:
         assert parse(text, schema).is_exact, text
     for text in ("m > CAST(0 AS DECIMAL(38,1))", "m > 0.00000000001", "n = 1.0000000000000000000000001"):
         assert not parse(text, schema).is_exact, text
+
+
+@pytest.mark.parametrize("sign", ["", "-"])
+def test_decimals_of_38_digits_keep_all_of_them(sign: str) -> None:
+    schema, text = Schema(NestedField(1, "m", DecimalType(38, 10))), f"{sign}{'9' * 28}.{'9' * 10}"
+    for where in (f"m = {text}", f"m IN ({text})"):
+        assert parse(where, schema).expression == EqualTo("m", Decimal(text))
 
 
 def test_zones_that_only_look_like_those_of_spark_are_left_to_it() -> None:
