@@ -46,9 +46,13 @@ class Judge:
         """Choose Arrow, in this process, if the condition compares columns with values and they are small enough."""
         if not predicate.is_exact:
             return cls("spark", "the condition is more than comparisons of columns with values")
+        return cls.of_columns(extract_field_ids(normalize_and_bind(predicate.expression, plan.schema)), plan)
+
+    @classmethod
+    def of_columns(cls, compared: Collection[int], plan: ScanPlan) -> Judge:
+        """Choose Arrow if the columns with these ids are small enough for one process."""
         if plan.has_many_equality_deletes:
             return cls("spark", "there are many equality deletes")
-        compared = extract_field_ids(normalize_and_bind(predicate.expression, plan.schema))
         leaves = len(fields_by_id(plan.schema))
         size = plan.stats.bytes * len(compared) // max(leaves, 1)
         columns = f"{len(compared)} of {plural(leaves, 'column')}, about {plural(size, 'byte')}"

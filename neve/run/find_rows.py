@@ -1,15 +1,16 @@
 """Find the rows that a statement changes with Arrow, in this process.
 
-Only the columns of the condition are read, and only row groups that may hold a match.
+Only the columns that the statement names are read, and only row groups that may hold a match.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyiceberg.expressions import BooleanExpression
 from pyiceberg.schema import Schema
 from pyiceberg.types import NestedField
@@ -43,12 +44,21 @@ def tally_matching_rows(plan: ScanPlan, facts: TableFacts, where: BooleanExpress
 
 
 def read_matching_rows(
-    plan: ScanPlan, facts: TableFacts, where: BooleanExpression, fields: Sequence[NestedField]
+    plan: ScanPlan,
+    facts: TableFacts,
+    where: BooleanExpression,
+    fields: Sequence[NestedField],
+    keys: Mapping[str, pa.Array] | None = None,
 ) -> pa.Table | None:
-    """Return the matching rows with file, position and some columns, as Spark holds them; None if they are many."""
+    """Return the matching rows with file, position and some columns, as Spark holds them; None if they are many.
+
+    With `keys`, rows match if each of these columns also has one of the values, which are not null.
+    """
     batches, size = [], 0
     for batch in _matching_rows(plan, facts, where, fields):
-        batches.append(batch)
+        for name, values in (keys or {}).items():
+            batch = batch.filter(_is_key(batch.column(name), values))  # noqa: PLW2901
+        batches += [batch] if batch.num_rows else []
         size += batch.nbytes
         if size > MAX_FOUND_BYTES:
             return None
@@ -61,6 +71,12 @@ def tally_rows(batches: Iterable[pa.RecordBatch], effects: Effects) -> Tally:
     for batch in batches:
         tally.add(batch)
     return Tally.from_tables([tally.table()], len(effects))
+
+
+def _is_key(column: pa.Array, values: pa.Array) -> pa.Array:
+    if pa.types.is_integer(values.type):  # an int and a long compare as numbers
+        column, values = column.cast(pa.int64()), values.cast(pa.int64())
+    return pc.is_in(column, value_set=values.cast(column.type))
 
 
 def _matching_rows(

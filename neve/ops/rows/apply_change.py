@@ -11,7 +11,7 @@ All written files belong to the commit. After an error they are deleted again.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
@@ -30,13 +30,14 @@ from neve.ops.rows.changed_files import RowChange, TouchedFiles, WrittenChange, 
 from neve.ops.scan import is_exact_in_spark
 from neve.ops.verb import Execution
 from neve.plan.row_change import stays_in_partition_and_order
-from neve.run.change_tally import CLAUSE_COLUMN, FILE_COLUMN, Tally
+from neve.run.change_tally import CHANGE_COLUMNS, CLAUSE_COLUMN, FILE_COLUMN, Tally
 from neve.run.find_rows import tally_matching_rows, tally_rows
 from neve.run.read.tasks import build_task_table
 from neve.run.spark.patch import MAX_CARRIED_BYTES, PatchJob
 from neve.run.spark.session import quiet_errors
 from neve.run.spark.write import collect_changes, count_changes, write_changes
 from neve.run.spark.writing_job import persisted
+from neve.run.write.data_files import write_arrow_table
 from neve.run.write.delete_files import write_deletes
 from neve.run.write.patch import Patch
 from neve.run.write.target import WriteOptions, WriteTarget
@@ -85,10 +86,10 @@ class ChangeExecution:
         change, plan = self.change, self.change.plan
         added: list[pa.Table] = []
         if not any(change.effects.writes):
-            tally = self._count(change.positions)
+            tally = self._count()
         elif change.adds_whole_rows:
             with self.execution.phase("write"):
-                files, tally = write_changes(change.rows(), self._write_target(), change.effects)
+                files, tally = write_changes(change.patches(), self._write_target(), change.effects)
             self.written_paths += files["file_path"].to_pylist()
             added.append(files)
         else:
@@ -110,14 +111,17 @@ class ChangeExecution:
     def _write_copy_on_write(self) -> WrittenChange:
         change = self.change
         if not any(change.effects.writes):
-            return self._rewrite_files(self._count(change.positions), None)
+            return self._rewrite_files(self._count(), None)
         with self._find_patches() as (tally, changes):
             return self._rewrite_files(tally, changes)
 
     @contextmanager
-    def _find_patches(self) -> Iterator[tuple[Tally, DataFrame | pa.Table]]:
+    def _find_patches(self) -> Iterator[tuple[Tally, DataFrame | pa.Table | None]]:
         """Find the rows to change, with their new values; few of them are brought into this process."""
         change = self.change
+        if not len(change.plan.read.files) and not change.adds_whole_rows:
+            yield Tally({}, len(change.effects)), None
+            return
         with self.execution.phase("scan"):
             found = change.local_patches() if change.plan.judge.engine == "arrow" else None
         if found is not None:
@@ -128,7 +132,9 @@ class ChangeExecution:
                 tally, found = collect_changes(changes, change.effects)
             yield tally, changes if found is None or tally.has_new_rows else found
 
-    def _write_changed_rows(self, touched: TouchedFiles, tally: Tally, changes: DataFrame | pa.Table) -> list[pa.Table]:
+    def _write_changed_rows(
+        self, touched: TouchedFiles, tally: Tally, changes: DataFrame | pa.Table | None
+    ) -> list[pa.Table]:
         if not len(touched.files):
             return []
         job = self._patch_job(touched, tally, changes).of_changed_rows()
@@ -138,12 +144,14 @@ class ChangeExecution:
         self.written_paths += files["file_path"].to_pylist()
         return [files]
 
-    def _count(self, rows: Callable[[], DataFrame]) -> Tally:
-        plan, effects = self.change.plan, self.change.effects
+    def _count(self) -> Tally:
+        change, plan = self.change, self.change.plan
         with self.execution.phase("scan"):
-            if plan.judge.engine == "arrow" and not any(effects.writes):
-                return tally_matching_rows(plan.read, self.context.facts, plan.row_filter, effects)
-            return count_changes(rows(), effects)
+            if plan.judge.engine == "arrow" and change.command is RowCommand.DELETE:
+                return tally_matching_rows(plan.read, self.context.facts, plan.row_filter, change.effects)
+            if plan.judge.engine == "arrow" and (found := change.local_patches()) is not None:
+                return tally_rows(found.to_batches(), change.effects)
+            return count_changes(change.patches(), change.effects)
 
     def _rewrite_files(self, tally: Tally, changes: DataFrame | pa.Table | None) -> WrittenChange:
         """Rewrite the files that hold a match, and write the rows that belong to no file yet."""
@@ -210,8 +218,13 @@ class ChangeExecution:
         rows = None if remaining is None else remaining(tally.matched_source_rows)
         if rows is None:
             return [], tally
+        effects, target = self.change.effects, self._write_target()
         with self.execution.phase("insert"):
-            files, more = write_changes(rows, self._write_target(), self.change.effects)
+            if isinstance(rows, pa.Table):
+                stored = rows.drop_columns([*CHANGE_COLUMNS])
+                files, more = write_arrow_table(stored, target), tally_rows(rows.to_batches(), effects)
+            else:
+                files, more = write_changes(rows, target, effects)
         self.written_paths += files["file_path"].to_pylist()
         return [files], tally.union(more)
 

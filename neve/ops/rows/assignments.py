@@ -122,11 +122,8 @@ class Assignments:
 
     def columns_read(self) -> set[str] | None:
         """Return the columns that the expressions may name, in lower case; None if that cannot be told."""
-        texts = [a.value for a in self.assignments if isinstance(a.value, str)]
-        if len(texts) < len(self.assignments) or any(features_of(text).has_subquery for text in texts):
-            return None
-        named = {part.lower() for text in texts for parts in features_of(text).columns for part in parts}
-        return named | {a.path[0].lower() for a in self.assignments if len(a.path) > 1}
+        named = names_in(self.values().values())
+        return None if named is None else named | {a.path[0].lower() for a in self.assignments if len(a.path) > 1}
 
     def first_truncated_column(self) -> NestedField | None:
         """Return a column whose new values come from the old row, and so would be cut on the way through Spark."""
@@ -142,6 +139,14 @@ class Assignments:
         top = self.schema.find_field(name)
         before = None if self.is_of_new_row else column_by_name(name, self.qualifier)
         return _rebuild_struct(before, top, [(a.path[1:], a) for a in mine])
+
+
+def names_in(values: Iterable[SqlOrColumn]) -> set[str] | None:
+    """Return the parts of names in expressions, in lower case; None if a Column or a subquery may hide some."""
+    features = [features_of(value) if isinstance(value, str) else None for value in values]
+    if any(each is None or each.has_subquery for each in features):
+        return None
+    return {part.lower() for each in features if each is not None for parts in each.columns for part in parts}
 
 
 def _default_value(column: NestedField, clause: str) -> Column:

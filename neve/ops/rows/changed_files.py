@@ -37,24 +37,20 @@ from neve.tree.entries import Content, EntryTable
 
 @dataclass(frozen=True)
 class RowChange:
-    """The rows that a statement changes, and what it does to them.
-
-    The frames are built when they are needed; each has `CHANGE_COLUMNS`.
-    """
+    """The rows that a statement changes, and what it does to them."""
 
     command: RowCommand
     plan: ChangePlan
     effects: Effects
     assigned_columns: tuple[str, ...]  # columns that some clause assigns to, in existing files
-    positions: Callable[[], DataFrame]  # the changed rows of existing files, without values
-    patches: Callable[[], DataFrame]  # the same rows with the assigned columns, and new rows with all columns
-    rows: Callable[[], DataFrame]  # the same rows with all columns
-    # the changed rows of existing files with their new values, found in this process; None: Spark has to find them
+    # the changed rows of existing files with the assigned columns, and new rows with all columns; by `CHANGE_COLUMNS`
+    patches: Callable[[], DataFrame]
+    # the changed rows of existing files, found in this process; None: Spark has to find them
     local_patches: Callable[[], pa.Table | None] = lambda: None
     is_unique: bool = True  # a row that is matched twice is an error
     inserts: bool = False  # some rows may be new
     # new rows that can be computed only when the matching source rows are known
-    remaining_inserts: Callable[[PositionSet], DataFrame | None] | None = None
+    remaining_inserts: Callable[[PositionSet], DataFrame | pa.Table | None] | None = None
     ambiguity_message: str = ""
     is_pruned: bool = False  # the keys of a source ruled out files
     evolved_context: TableContext | None = None  # the table with the schema that the change expects, if it differs

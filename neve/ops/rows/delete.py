@@ -73,4 +73,4 @@ class Delete(RowStatement[DeleteResult]):
                 with translate_spark_errors(_CLAUSE):
                     return target.frame().where(where).withColumn(CLAUSE_COLUMN, F.lit(0)).select(*CHANGE_COLUMNS)
 
-            yield RowChange(self.command, plan, _EFFECTS, (), positions, positions, positions)
+            yield RowChange(self.command, plan, _EFFECTS, (), positions)

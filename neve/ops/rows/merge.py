@@ -29,6 +29,7 @@ from typing import Any, Self
 
 import numpy as np
 from pyiceberg.expressions import AlwaysTrue, And, BooleanExpression
+from pyspark.sql import Column
 
 from neve.commit.isolation import RowCommand
 from neve.errors import UserError
@@ -137,7 +138,9 @@ class Merge(RowStatement[MergeResult]):
 
     @contextmanager
     def _plan(self, context: TableContext) -> Iterator[RowChange]:
-        with open_merge_source(context, self.source) as source:
+        given = [self.on, *(v for c in self.clauses for v in (c.condition, *dict(c.column_values or ()).values()))]
+        has_columns = any(isinstance(value, Column) for value in given)
+        with open_merge_source(context, self.source, has_columns=has_columns) as source:
             evolution = self._schema_change(context, source)
             context = context if evolution is None else evolution.preview_context()
             clauses = tuple(
@@ -146,18 +149,10 @@ class Merge(RowStatement[MergeResult]):
             texts = {_ON: self.on, **{k: v for c in clauses for k, v in c.values().items()}}
             with resolve_subqueries(context, texts) as ready:
                 plan, keys, is_pruned = self._plan_change(context, source, ready.reads_target or source.reads_target)
-                job = MergeJob(
-                    context,
-                    plan,
-                    source,
-                    self.aliases,
-                    ready.values[_ON],
-                    tuple(c.with_values(ready.values) for c in clauses),
-                    is_pruned,
-                    None if keys is None else keys.key_filter,
-                )
+                resolved = tuple(c.with_values(ready.values) for c in clauses)
+                job = MergeJob(context, plan, source, self.aliases, ready.values[_ON], resolved, is_pruned, keys)
                 yield replace(
-                    job.with_checked_expressions().row_change(),
+                    job.with_checked_expressions().with_judge().row_change(),
                     evolved_context=context,
                     before_commit=None if evolution is None else evolution.commit,
                 )

@@ -1,8 +1,10 @@
 """The rows of a MERGE: target and source joined, each row with the clause that applies to it and its new values.
 
-The join is the smallest one that shows all rows that some clause is about. A source that fits into every task is
-broadcast, so that the target is read once and not shuffled. If rows without a match are inserted too, the pairs are
-changed first; they show which rows of the source remain.
+The join is the smallest one that shows all rows that some clause is about. If the source is in this process and its
+keys compare with columns of the target, Arrow reads the rows of the target that have such keys, and Spark joins those
+few. Otherwise Spark reads the target; a source that fits into every task is broadcast, so that the target is read once
+and not shuffled. If rows without a match are inserted too, the pairs are changed first; they show which rows of the
+source remain.
 """
 
 from __future__ import annotations
@@ -10,26 +12,28 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from functools import reduce
 
+import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
 from neve.commit.isolation import RowCommand
 from neve.io.deletion_vectors import PositionSet
 from neve.ops.context import TableContext
-from neve.ops.rows.assignments import refuse_rounded, refuse_truncated
+from neve.ops.rows.assignments import names_in, refuse_rounded, refuse_truncated
 from neve.ops.rows.changed_files import RowChange
 from neve.ops.rows.merge_clauses import Clause, ClauseAction, ClauseKind
-from neve.ops.rows.merge_source import SOURCE_ROW, MergeSource, refuse_duplicate_names
+from neve.ops.rows.merge_source import SOURCE_ROW, MergeSource, SourceKeys, refuse_duplicate_names
 from neve.ops.rows.target_rows import TargetRows, metadata_columns_in, translate_spark_errors
-from neve.plan.row_change import ChangePlan
+from neve.plan.row_change import ChangePlan, Judge
 from neve.run.change_tally import CHANGE_COLUMNS, CLAUSE_COLUMN, FILE_COLUMN, POSITION_COLUMN, SOURCE_COLUMN, Effects
+from neve.run.find_rows import read_matching_rows
 from neve.run.read.metadata_columns import LAST_UPDATED, ROW_ID
 from neve.run.spark.expressions import ExpressionChecker, SqlOrColumn, as_column
-from neve.run.spark.parquet_scan import KeyFilter
+from neve.run.spark.input_rows import create_dataframe
 from neve.run.spark.read_columns import column_by_name
 from neve.run.spark.types import spark_type
 
-_MATCHED_SOURCE_ROW = "__neve_seen"  # the number of a source row that has a match
 _AMBIGUOUS = (
     "MERGE: a row of the table matches several rows of the source, so it is not clear which one applies. "
     "Make the source unique in what ON compares, or make ON stricter. Nothing was changed."
@@ -55,7 +59,7 @@ class MergeJob:
     on: SqlOrColumn
     clauses: tuple[Clause, ...]
     is_pruned: bool
-    key_filter: KeyFilter | None = None
+    keys: SourceKeys | None = None
 
     def with_checked_expressions(self) -> MergeJob:
         """Add the types of the expressions; reject what does not resolve or fit."""
@@ -76,6 +80,20 @@ class MergeJob:
         checked = (clause.with_checked_expressions(one_sided.get(clause.kind, both)) for clause in self.clauses)
         return replace(self, clauses=tuple(checked))
 
+    def with_judge(self) -> MergeJob:
+        """Choose who finds the rows of the target that can match: Arrow, by the keys of the source, or Spark."""
+        keys = {} if self.keys is None else self.keys.columns
+        if not keys or self.source.table is None or not self.source.is_small:
+            judge = Judge("spark", "no key of a small source compares with a column")
+        elif self._target_rows.metadata_columns:
+            judge = Judge("spark", "an expression names a metadata column")
+        elif self._columns_read() is None:
+            judge = Judge("spark", "an expression is a Column or has a subquery")
+        else:
+            schema = self.context.metadata.schema()
+            judge = Judge.of_columns([schema.find_field(name).field_id for name in keys], self.plan.read)
+        return replace(self, plan=replace(self.plan, judge=judge))
+
     def row_change(self) -> RowChange:
         """Return the change that the job makes."""
         return RowChange(
@@ -83,11 +101,8 @@ class MergeJob:
             self.plan,
             self._effects,
             self._updated_columns,
-            positions=lambda: self._changed_rows(()),
-            patches=lambda: self._changed_rows(
-                self._all_columns if self._has_inserts and not self._inserts_after_matches else self._updated_columns
-            ),
-            rows=lambda: self._changed_rows(self._all_columns),
+            patches=self._changed_rows,
+            local_patches=self._local_patches,
             remaining_inserts=self._remaining_inserts if self._inserts_after_matches else None,
             is_unique=self._is_unique,
             inserts=self._has_inserts,
@@ -131,7 +146,8 @@ class MergeJob:
     def _target_rows(self) -> TargetRows:
         texts = [self.on, *(v for c in self.clauses for v in c.values().values())]
         named = metadata_columns_in(self.context, texts)
-        return TargetRows(self.context, self.plan.read, self.aliases[0], named, self.key_filter)
+        key_filter = None if self.keys is None else self.keys.key_filter
+        return TargetRows(self.context, self.plan.read, self.aliases[0], named, key_filter)
 
     @property
     def _source_rows(self) -> DataFrame:
@@ -145,55 +161,80 @@ class MergeJob:
     @property
     def _inserts_after_matches(self) -> bool:
         """True if matching pairs are changed first, and the remaining rows of the source inserted afterwards."""
-        both = self._has_inserts and self._has_clause(ClauseKind.MATCHED)
-        return both and self.source.is_small and not self._has_clause(ClauseKind.NOT_MATCHED_BY_SOURCE)
+        is_about_source = self._has_inserts and not self._has_clause(ClauseKind.NOT_MATCHED_BY_SOURCE)
+        return is_about_source and self.source.is_small
 
-    def _changed_rows(self, columns: tuple[str, ...]) -> DataFrame:
-        """Return the rows that some clause applies to, with the new values of these columns."""
+    def _changed_rows(self) -> DataFrame:
+        """Return the rows that some clause applies to, with the new values of assigned columns; new rows with all."""
+        adds_rows = self._has_inserts and not self._inserts_after_matches
+        columns = self._all_columns if adds_rows else self._updated_columns
         with translate_spark_errors("MERGE"):
-            only_inserts = not self._has_clause(ClauseKind.MATCHED, ClauseKind.NOT_MATCHED_BY_SOURCE)
-            part = self._unmatched_source_rows() if only_inserts else _MergePart(self._join_rows())
-            return self._select_changes(part, columns)
+            target = self._target_rows.frame()
+            if self._has_clause(ClauseKind.MATCHED, ClauseKind.NOT_MATCHED_BY_SOURCE) or self._inserts_after_matches:
+                part = _MergePart(self._join_rows(target))
+            else:
+                part = self._insert_part(self._source_rows.join(target, as_column(self.on), "left_anti"))
+            return self._select_changes(part, columns, has_ids=adds_rows)
 
-    def _remaining_inserts(self, seen: PositionSet) -> DataFrame | None:
+    def _local_patches(self) -> pa.Table | None:
+        """Return the changed rows with their new values; None if many rows of the target have keys of the source."""
+        table, keys, names = self.source.table, self.keys, self._columns_read()
+        if table is None or keys is None or names is None:
+            return None
+        schema = self.context.metadata.schema()
+        fields = [f for f in schema.fields if f.name in keys.columns or f.name.lower() in names]
+        values = {name: pc.unique(table[column].drop_null()) for name, column in keys.columns.items()}
+        found = read_matching_rows(self.plan.read, self.context.facts, self.plan.row_filter, fields, values)
+        if found is None:
+            return None
+        target = self._target_rows.empty_frame()
+        if found.num_rows:
+            rows = found.drop_columns([CLAUSE_COLUMN])
+            target = create_dataframe(self.context.spark(), rows).alias(self.aliases[0])
+        with translate_spark_errors("MERGE"):
+            part = _MergePart(self._join_rows(target))
+            return self._select_changes(part, self._updated_columns, has_ids=False).toArrow()
+
+    def _columns_read(self) -> set[str] | None:
+        """Return the columns of the target that matches need, in lower case; None if that cannot be told."""
+        matched = [c for c in self.clauses if c.kind is ClauseKind.MATCHED]
+        read = names_in([self.on, *(c.condition for c in matched if c.condition is not None)])
+        for clause in matched:
+            if (updates := clause.assignments) is None:
+                continue
+            own = set[str]() if clause.column_values is None else updates.columns_read()  # * takes them from the source
+            if read is None or own is None:
+                return None
+            # A column that only another clause assigns keeps its value.
+            read |= own | {name.lower() for name in self._updated_columns if name not in updates.columns}
+        return read
+
+    def _remaining_inserts(self, seen: PositionSet) -> DataFrame | pa.Table | None:
         """Return the inserts of a small source: its rows that were not seen in a match."""
         rows = self.source.unmatched_rows(seen)
         if rows is None:
             return None
         with translate_spark_errors("MERGE"):
-            return self._select_changes(self._insert_part(rows), self._all_columns)
+            inserts = self._select_changes(self._insert_part(rows), self._all_columns, has_ids=True)
+            return inserts if self.source.table is None else inserts.toArrow()
 
     def _insert_part(self, rows: DataFrame) -> _MergePart:
         no_position = {FILE_COLUMN: F.lit(None).cast("int"), POSITION_COLUMN: F.lit(None).cast("bigint")}
         return _MergePart(rows.withColumns(no_position).alias(self.aliases[1]), has_target=False)
 
-    def _unmatched_source_rows(self) -> _MergePart:
-        """Return the rows of the source without a match, for a MERGE that only inserts."""
-        target, source, on = self._target_rows.frame(), self._source_rows, as_column(self.on)
-        if not self.source.is_small:
-            return self._insert_part(source.join(target, on, "left_anti"))
-        seen = (
-            target.join(self._source_for_join, on, "inner")
-            .select(F.col(SOURCE_ROW).alias(_MATCHED_SOURCE_ROW))
-            .distinct()
-        )
-        return self._insert_part(
-            source.join(F.broadcast(seen), F.col(SOURCE_ROW) == F.col(_MATCHED_SOURCE_ROW), "left_anti")
-        )
-
-    def _select_changes(self, part: _MergePart, columns: tuple[str, ...]) -> DataFrame:
+    def _select_changes(self, part: _MergePart, columns: tuple[str, ...], *, has_ids: bool) -> DataFrame:
+        """Return the changes of a part; without ids, Arrow carries the rows and reads their ids."""
         rows = part.rows.withColumn(CLAUSE_COLUMN, self._clause_number(part)).where(F.col(CLAUSE_COLUMN).isNotNull())
-        is_whole = columns == self._all_columns  # of other rows, Arrow reads the id
         lineage: list[Column] = []
-        if is_whole and part.has_target:
+        if has_ids and part.has_target:
             lineage = self._target_rows.lineage_columns()  # changed rows keep their ids
-        elif is_whole and self.context.metadata.format_version >= 3:
+        elif has_ids and self.context.metadata.format_version >= 3:
             lineage = [F.lit(None).cast("bigint").alias(f.name) for f in (ROW_ID, LAST_UPDATED)]
         number = [F.col(SOURCE_ROW).alias(SOURCE_COLUMN)] if self._inserts_after_matches and part.has_target else []
         return rows.select(*CHANGE_COLUMNS, *number, *(self._new_value(n, part).alias(n) for n in columns), *lineage)
 
-    def _join_rows(self) -> DataFrame:
-        target, on = self._target_rows.frame(), as_column(self.on)
+    def _join_rows(self, target: DataFrame) -> DataFrame:
+        on = as_column(self.on)
         if self._has_clause(ClauseKind.NOT_MATCHED_BY_SOURCE):
             if self._has_inserts:
                 return target.join(self._source_rows, on, "full_outer")
@@ -213,7 +254,8 @@ class MergeJob:
             (about[c.kind] if c.condition is None else about[c.kind] & as_column(c.condition), n)
             for n, c in self._clauses_for(part)
         ]
-        if self._is_unique and part.has_target:  # a match that changes nothing must be unique too
+        # A match that changes nothing must be unique too, and its source row must not be inserted.
+        if part.has_target and (self._is_unique or self._inserts_after_matches):
             numbered.append((about[ClauseKind.MATCHED], len(self.clauses)))
         first, *others = numbered
         return reduce(lambda case, one: case.when(one[0], F.lit(one[1])), others, F.when(first[0], F.lit(first[1])))

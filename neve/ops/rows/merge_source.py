@@ -1,12 +1,12 @@
 """The source of a MERGE: any kind of rows as a frame that is computed once, and the range of its keys.
 
-A frame of the caller is cached on the executors, in memory and on disk, while the statement runs: it is read several
-times and must return the same rows each time. Its keys rule out files of the target.
+A small source is brought into this process. A large one is cached on the executors, in memory and on disk, while the
+statement runs: it is read several times and must return the same rows each time. Its keys rule out files of the target.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property, reduce
@@ -28,7 +28,7 @@ from pyiceberg.expressions import (
 )
 from pyiceberg.expressions.literals import DateLiteral, TimestampLiteral
 from pyiceberg.schema import Schema
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql import types as sp
 
@@ -41,7 +41,8 @@ from neve.predicate.column_names import Equality, find_column, quote_name
 from neve.predicate.normalize import make_expression
 from neve.predicate.sql_text import tokenize_sql
 from neve.run.read.types import is_rounded_by_spark
-from neve.run.spark.input_rows import as_arrow, as_dataframe, with_spark_types
+from neve.run.spark.arrow_exchange import collect_if_small
+from neve.run.spark.input_rows import as_arrow, create_dataframe, with_spark_types
 from neve.run.spark.parquet_scan import KeyFilter
 from neve.run.spark.session import is_case_sensitive, is_classic
 from neve.run.spark.types import spark_type
@@ -52,6 +53,7 @@ SOURCE_ROW = "__neve_source_row"  # a number for each row
 _MATCHED_ROW = "__neve_seen"
 _MAX_LISTED_KEYS = 200  # up to this many distinct keys are listed; more become a range
 _MAX_BROADCAST_BYTES = 32 << 20  # the largest source that every task may hold
+_MAX_TASK_BYTES = 8 << 20  # the largest part of a source that a task returns
 _MIN_INT, _MAX_INT = -(1 << 31), (1 << 31) - 1
 _FAST_LOOKUP_TYPES = (sp.IntegralType, sp.DateType, sp.TimestampType, sp.TimestampNTZType)
 _UUID_PATTERN = "^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$"  # the text that Spark sees
@@ -65,13 +67,24 @@ class MergeSource:
 
     frame: DataFrame  # as the caller passed it, for its columns; computed again at every use
     numbered_frame: DataFrame  # computed once, with the column `SOURCE_ROW` after the others
-    size_in_bytes: int | None = None  # if it is known without Spark
+    table: pa.Table | None = None  # the same rows, if they are in this process
     reads_target: bool = False
+
+    @classmethod
+    def of_table(cls, spark: SparkSession, rows: pa.Table, *, reads_target: bool = False) -> MergeSource:
+        """Return a source of rows in this process, in types of Spark."""
+        table = rows.append_column(SOURCE_ROW, pa.array(np.arange(len(rows))))
+        frame = create_dataframe(spark, table)
+        return cls(frame.drop(SOURCE_ROW), frame, table, reads_target)
 
     def unmatched_rows(self, seen: PositionSet) -> DataFrame | None:
         """Return the rows whose numbers are not in `seen`, or None if there are none."""
         if not seen.cardinality:
             return self.numbered_frame
+        if self.table is not None:
+            is_seen = pc.is_in(self.table[SOURCE_ROW], value_set=pa.array(seen.positions()))
+            left = self.table.filter(pc.invert(is_seen))
+            return create_dataframe(self.frame.sparkSession, left) if left.num_rows else None
         if self.numbered_frame.count() == seen.cardinality:
             return None
         matched = self.numbered_frame.sparkSession.createDataFrame(pa.table({_MATCHED_ROW: seen.positions()}))
@@ -80,9 +93,7 @@ class MergeSource:
     @cached_property
     def is_small(self) -> bool:
         """True if every task may hold a copy. Decided once, as Spark's estimate changes when the frame is computed."""
-        size = self.size_in_bytes
-        if size is None and is_classic(self.numbered_frame.sparkSession):  # exact when the frame is computed and cached
-            size = int(str(self.numbered_frame._jdf.queryExecution().optimizedPlan().stats().sizeInBytes()))
+        size = _estimated_bytes(self.numbered_frame) if self.table is None else self.table.nbytes
         return size is not None and size <= _MAX_BROADCAST_BYTES
 
     def keys(self, equalities: Sequence[Equality], schema: Schema, alias: str) -> SourceKeys | None:
@@ -98,7 +109,13 @@ class MergeSource:
                 usable.append((resolved, column))
         if not usable:
             return None
-        ranges = self._key_ranges([_key_column(column, schema, equality) for equality, column in usable])
+        kinds = [schema.find_field(equality.target).field_type for equality, _ in usable]
+        if self.table is not None:
+            ranges = [
+                _range_of_values(self.table[column], kind) for (_, column), kind in zip(usable, kinds, strict=True)
+            ]
+        else:
+            ranges = self._key_ranges([_key_column(c, kind) for (_, c), kind in zip(usable, kinds, strict=True)])
         within = reduce(
             And,
             (
@@ -106,7 +123,8 @@ class MergeSource:
                 for (equality, _), key_range in zip(usable, ranges, strict=True)
             ),
         )
-        return SourceKeys(within, self._key_filter(usable, ranges, schema))
+        plain = {e.target: c for e, c in usable if not e.is_null_safe and "." not in e.target}
+        return SourceKeys(within, self._key_filter(usable, ranges, schema), plain)
 
     def _key_filter(
         self, usable: list[tuple[Equality, str]], ranges: list[_KeyRange], schema: Schema
@@ -169,6 +187,7 @@ class SourceKeys:
 
     file_filter: BooleanExpression
     key_filter: KeyFilter | None  # filters rows, where a lookup is worth it
+    columns: Mapping[str, str]  # columns of the source by the columns of the target that must equal them
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,6 +199,19 @@ class _KeyRange:
     has_nulls: bool
     distinct: int  # estimated
     values: tuple[Any, ...] = ()
+
+
+def _range_of_values(column: pa.ChunkedArray, kind: ice.IcebergType) -> _KeyRange:
+    """Return the range of a key whose values are in this process."""
+    present = column.drop_null()
+    if isinstance(kind, ice.UUIDType):
+        present = present.filter(pc.match_substring_regex(present, _UUID_PATTERN))
+    distinct = pc.unique(present)
+    ordered = distinct.take(pc.array_sort_indices(distinct))
+    few = ordered if len(ordered) <= _MAX_LISTED_KEYS else ordered.take([0, len(ordered) - 1])
+    values = _literal_values(pa.chunked_array([few])) or [None]
+    listed = tuple(values) if 0 < len(ordered) <= _MAX_LISTED_KEYS else ()
+    return _KeyRange(values[0], values[-1], column.null_count > 0, len(ordered), listed)
 
 
 def _literal_values(column: pa.ChunkedArray) -> list[Any]:
@@ -215,8 +247,8 @@ def _range_expression(equality: Equality, key_range: _KeyRange) -> BooleanExpres
     return Or(condition, make_expression(IsNull, name)) if is_null_key else condition
 
 
-def _key_column(name: str, schema: Schema, equality: Equality) -> Column:
-    column, kind = F.col(quote_name(name)), schema.find_field(equality.target).field_type
+def _key_column(name: str, kind: ice.IcebergType) -> Column:
+    column = F.col(quote_name(name))
     # Text that is not a UUID cannot match one, and would make the range useless.
     return F.when(column.rlike(_UUID_PATTERN), column) if isinstance(kind, ice.UUIDType) else column
 
@@ -230,17 +262,18 @@ def _are_comparable(source: sp.DataType, kind: ice.IcebergType) -> bool:
         return True
     if isinstance(source, sp.DecimalType):
         return source == target  # values of another scale are not values of the column
-    return type(source) is type(target) and isinstance(source, _RANGE_TYPES)
+    return source == target and isinstance(source, _RANGE_TYPES)  # text of one collation
 
 
 @contextmanager
-def open_merge_source(context: TableContext, source_input: Any) -> Iterator[MergeSource]:
-    """Open a source of any kind while the block lasts; text is a query, or the name of a table of the lake or Spark."""
+def open_merge_source(context: TableContext, source_input: Any, *, has_columns: bool) -> Iterator[MergeSource]:
+    """Open a source of any kind while the block lasts; text is a query, or the name of a table of the lake or Spark.
+
+    `has_columns`: some expressions are Columns, which may belong to the caller's own frame.
+    """
     if not isinstance(source_input, str | DataFrame):
         table = _to_spark_types(as_arrow(source_input, context.metadata.schema()), context.metadata.schema())
-        rows = table.append_column(SOURCE_ROW, pa.array(np.arange(len(table))))
-        frame = as_dataframe(context.spark(), rows, context.metadata.schema())
-        yield MergeSource(frame.drop(SOURCE_ROW), frame, table.nbytes)
+        yield MergeSource.of_table(context.spark(), table)
         return
     with ExitStack() as resources:
         reads_target = False
@@ -253,10 +286,36 @@ def open_merge_source(context: TableContext, source_input: Any) -> Iterator[Merg
                 frame = context.spark().sql(views.single_text)
         else:
             frame = source_input
+        if not has_columns and (rows := _collect_small_source(frame)) is not None:
+            yield MergeSource.of_table(context.spark(), rows, reads_target=reads_target)
+            return
         numbered = frame.select("*", F.monotonically_increasing_id().alias(SOURCE_ROW))
         if not (isinstance(source_input, DataFrame) and is_persisted(source_input)):  # the caller caches it
             resources.enter_context(persisted(numbered))
         yield MergeSource(frame, numbered, reads_target=reads_target)
+
+
+def _collect_small_source(frame: DataFrame) -> pa.Table | None:
+    """Return the rows of a frame if Spark expects few and they are few; None if they would not come back the same."""
+    size = _estimated_bytes(frame)
+    if size is None or size > _MAX_BROADCAST_BYTES or len({*frame.columns}) < len(frame.columns):
+        return None
+    with translate_spark_errors("MERGE USING"):
+        rows = collect_if_small(frame, _MAX_BROADCAST_BYTES, _MAX_TASK_BYTES)
+    if rows is None:
+        return None
+    try:
+        kinds = [f.dataType for f in create_dataframe(frame.sparkSession, rows.slice(0, 0)).schema]
+    except UserError:  # a type that only Spark has
+        return None
+    return rows if kinds == [f.dataType for f in frame.schema] else None
+
+
+def _estimated_bytes(frame: DataFrame) -> int | None:
+    """Return the size that Spark expects, exact if the frame is computed and cached; None if it does not tell."""
+    if not is_classic(frame.sparkSession):
+        return None
+    return int(str(frame._jdf.queryExecution().optimizedPlan().stats().sizeInBytes()))
 
 
 def _to_spark_types(table: pa.Table, schema: Schema) -> pa.Table:

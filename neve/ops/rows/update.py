@@ -103,16 +103,7 @@ class Update(RowStatement[UpdateResult]):
             job = _UpdateJob(context, assignments, ready.values[_WHERE], plan.row_filter, read, whole)
             if not plan.is_empty:
                 job = job.with_checked_expressions()
-            yield RowChange(
-                self.command,
-                plan,
-                _EFFECTS,
-                job.assignments.columns,
-                job.positions,
-                job.patches,
-                job.rows,
-                job.local_patches,
-            )
+            yield RowChange(self.command, plan, _EFFECTS, job.assignments.columns, job.patches, job.local_patches)
 
 
 def _reason_for_spark(plan: ChangePlan, assignments: Assignments, metadata_columns: tuple[str, ...]) -> str:
@@ -143,16 +134,12 @@ class _UpdateJob:
             expressions.check_condition(_WHERE, checked)
         return replace(self, assignments=self.assignments.with_types(expressions))
 
-    def positions(self) -> DataFrame:
-        """The positions of the matching rows."""
-        return self._matching_rows().select(*CHANGE_COLUMNS)
-
     def patches(self) -> DataFrame:
         """The matching rows with the assigned columns; with all columns if whole files change."""
         if not len(self.whole_file_rows.plan.files):
             new = self.assignments.new_columns()
             return self._matching_rows().select(*CHANGE_COLUMNS, *(new[name].alias(name) for name in new))
-        return self.rows()
+        return self._whole_rows()
 
     def local_patches(self) -> pa.Table | None:
         """The same, found in this process; None if the rows are many."""
@@ -166,8 +153,7 @@ class _UpdateJob:
         with translate_spark_errors("UPDATE SET"):
             return frame.select(*CHANGE_COLUMNS, *(new[name].alias(name) for name in new)).toArrow()
 
-    def rows(self) -> DataFrame:
-        """The matching rows with their new values."""
+    def _whole_rows(self) -> DataFrame:
         parts = []
         if len(self.scanned_rows.plan.files):
             parts.append(self._matching_rows().select(*CHANGE_COLUMNS, *self._new_row_columns(self.scanned_rows)))

@@ -69,6 +69,25 @@ def from_ipc(data: bytes | pa.Buffer) -> pa.Table:
     return pa.ipc.open_stream(data).read_all()
 
 
+def collect_if_small(rows: DataFrame, max_bytes: int, max_task_bytes: int) -> pa.Table | None:
+    """Return the rows of a DataFrame as a table; None if they, or those of one task, are larger. Runs one job."""
+
+    def encode(batches: Batches) -> Iterator[pa.RecordBatch]:
+        left = max_task_bytes
+        for batch in batches:
+            left -= batch.nbytes
+            part = to_ipc(pa.Table.from_batches([batch])) if left >= 0 else None
+            yield pa.RecordBatch.from_arrays([pa.array([part], pa.binary())], ["rows"])
+            if part is None:
+                return
+
+    parts = [part.rows for part in map_in_arrow(rows, encode, "rows binary").collect()]
+    tables = [from_ipc(part) for part in parts if part is not None]
+    if len(tables) < len(parts) or sum(table.nbytes for table in tables) > max_bytes:
+        return None
+    return pa.concat_tables(tables).rename_columns(rows.columns) if tables else rows.limit(0).toArrow()
+
+
 def stream_batches(rows: DataFrame) -> pa.RecordBatchReader:
     """Return the rows of a DataFrame as a stream; a few partitions are in this process at a time."""
 

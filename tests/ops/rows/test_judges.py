@@ -136,3 +136,58 @@ def test_what_is_an_error_in_spark_changes_no_row(table: Table, where: str, monk
 def test_raw_text_is_read_by_spark_if_it_keeps_backslashes(table: Table, spark: SparkSession):
     with temporary_options(spark, {"spark.sql.parser.escapedStringLiterals": "true"}):
         assert "Spark: the condition" in judge_line(table.delete().where("name IN (r'b') OR id = 3"))
+
+
+CHANGES = [
+    {"id": 3, "op": "U", "name": "new"},
+    {"id": 12, "op": "D", "name": None},
+    {"id": 40, "op": "I", "name": "b"},
+    {"id": 5, "op": "K", "name": "kept"},  # matches, and no clause applies: it is not inserted either
+    {"id": None, "op": "I", "name": "c"},
+]
+
+
+@pytest.mark.usefixtures("engine")
+@pytest.mark.parametrize("is_frame", [False, True])
+@pytest.mark.parametrize("mode", ["copy-on-write", "merge-on-read"])
+def test_a_stream_of_changes_is_merged(table: Table, spark: SparkSession, mode: str, is_frame: bool):
+    source: Any = spark.createDataFrame(CHANGES, "id bigint, op string, name string") if is_frame else CHANGES
+    ids = {row["id"]: row["_row_id"] for row in table.scan(columns=["id", "_row_id"]).to_arrow().to_pylist()}
+    merge = table.merge(source, "t.id = s.id").when_matched_delete("s.op = 'D'")
+    merge = merge.when_matched_update({"name": "concat(t.name, s.name)"}, "s.op = 'U' AND t.at IS NOT NULL")
+    merge = merge.when_not_matched_insert({"id": "s.id", "name": "s.name"}, "s.op = 'I'")
+    result = merge.mode(mode).execute()
+    assert (result.rows_updated, result.rows_deleted, result.rows_inserted) == (1, 1, 2)
+    kept = [{"id": n, "at": NOON, "name": "anew" if n == 3 else "abc"[n % 3]} for n in range(20) if n != 12]
+    new = [{"id": 40, "at": None, "name": "b"}, {"id": None, "at": None, "name": "c"}]
+    found = table.refresh().scan(columns=["id", "at", "name", "_row_id"]).to_arrow().to_pylist()
+    assert sorted_by_id({k: v for k, v in row.items() if k != "_row_id"} for row in found) == sorted_by_id(kept + new)
+    assert {row["id"]: row["_row_id"] for row in found if row["id"] in ids} == {n: ids[n] for n in ids if n != 12}
+
+
+def sorted_by_id(rows: Any) -> list[dict[str, Any]]:
+    return sorted(rows, key=lambda row: (row["id"] is None, row["id"]))
+
+
+@pytest.mark.usefixtures("engine")
+@pytest.mark.parametrize("mode", ["copy-on-write", "merge-on-read"])
+def test_all_columns_of_a_match_are_replaced(table: Table, mode: str):
+    source = [{"id": 3, "at": SKIPPED, "name": "z"}, {"id": 99, "at": NOON, "name": "z"}]
+    table.merge(source, "t.id = s.id").when_matched_update_all().mode(mode).execute()
+    expected = [{"id": n, "at": NOON, "name": "abc"[n % 3]} for n in range(20) if n != 3]
+    assert sorted_rows(table.refresh()) == sorted([*expected, source[0]], key=lambda row: row["id"])
+
+
+def test_a_merge_tells_who_judges_and_why(table: Table, spark: SparkSession, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(row_change, "MAX_ARROW_BYTES", 1 << 30)
+
+    def judge_line(merge: Any) -> str:
+        return next(line for line in merge.explain().splitlines() if line.startswith("  judge"))
+
+    by_key = table.merge(CHANGES, "t.id = s.id")
+    assert "Arrow" in judge_line(by_key.when_matched_delete())
+    assert "no key of a small source" in judge_line(table.merge(CHANGES, "t.id < s.id").when_matched_delete())
+    assert "metadata column" in judge_line(by_key.when_matched_delete("t._pos > 2"))
+    assert "is a Column" in judge_line(by_key.when_matched_update({"name": F.lit("x")}))
+    monkeypatch.setattr(row_change, "MAX_ARROW_BYTES", -1)
+    assert "much for one process" in judge_line(by_key.when_matched_delete())
