@@ -138,8 +138,6 @@ class MetadataV4(MetadataV3):
 
 TableMetadata: TypeAlias = MetadataV1 | MetadataV2 | MetadataV3 | MetadataV4
 VERSIONS: dict[int, type[TableMetadata]] = {1: MetadataV1, 2: MetadataV2, 3: MetadataV3, 4: MetadataV4}
-
-
 _UNKNOWN_TYPE = re.compile(r"Unsupported field type: 'variant|Could not parse geo")
 
 

@@ -59,8 +59,6 @@ _REQUIRED_V2 = (
     *("sort-orders", "default-sort-order-id"),
 )
 _REQUIRED = {1: _REQUIRED_V1, 2: _REQUIRED_V2, 3: (*_REQUIRED_V2, "next-row-id"), 4: (*_REQUIRED_V2, "next-row-id")}
-
-
 _PATH_KEYS = {
     "snapshots": ("root-manifest", "manifest-list"),
     "statistics": ("statistics-path",),

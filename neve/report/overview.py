@@ -87,8 +87,6 @@ def _compaction_headline(report: Report) -> str:
 
 
 _ADJECTIVES = {"too small": "small", "too large": "oversized"}
-
-
 Rule: TypeAlias = Callable[[Report], Iterator[VerdictFinding]]
 
 
@@ -187,8 +185,6 @@ def _nothing_to_do(report: Report) -> Iterator[VerdictFinding]:
 
 
 _RULES: tuple[Rule, ...] = (_failure, _small_files, _deletes, _filter, _old_specs, _metadata, _nothing_to_do)
-
-
 _SIGNS = {"act": "▲", "watch": "●", "fine": "✓"}
 _SCREEN_READER_TEXTS = {"act": "Act: ", "watch": "Watch: ", "fine": "Fine: "}
 

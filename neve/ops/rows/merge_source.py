@@ -7,8 +7,8 @@ statement runs: it is read several times and must return the same rows each time
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
 from functools import cached_property, reduce
 from typing import Any
 
@@ -98,63 +98,36 @@ class MergeSource:
 
     def keys(self, equalities: Sequence[Equality], schema: Schema, alias: str) -> SourceKeys | None:
         """Return which rows of the target can match by the keys of the source; None if no key is usable."""
-        usable: list[tuple[Equality, str]] = []  # with the name of the source column
-        for equality in equalities:
-            target = find_column(schema, equality.target, case_sensitive=False)
-            name = None if target is None else schema.find_column_name(target.field_id)
-            if name is None:
-                continue
-            resolved = replace(equality, target=name)  # with the name that the table uses
-            if (column := self._source_column(resolved, schema, alias)) is not None:
-                usable.append((resolved, column))
+        usable = [key for e in equalities if (key := self._usable_key(e, schema, alias)) is not None]
         if not usable:
             return None
-        kinds = [schema.find_field(equality.target).field_type for equality, _ in usable]
         if self.table is not None:
-            ranges = [
-                _range_of_values(self.table[column], kind) for (_, column), kind in zip(usable, kinds, strict=True)
-            ]
+            ranges = [_range_of_values(self.table[key.column], key.kind) for key in usable]
         else:
-            ranges = self._key_ranges([_key_column(c, kind) for (_, c), kind in zip(usable, kinds, strict=True)])
-        within = reduce(
-            And,
-            (
-                _range_expression(equality, _clip_to_column_type(key_range, schema, equality))
-                for (equality, _), key_range in zip(usable, ranges, strict=True)
-            ),
-        )
-        plain = {e.target: c for e, c in usable if not e.is_null_safe and "." not in e.target}
-        return SourceKeys(within, self._key_filter(usable, ranges, schema), plain)
-
-    def _key_filter(
-        self, usable: list[tuple[Equality, str]], ranges: list[_KeyRange], schema: Schema
-    ) -> KeyFilter | None:
-        """Choose the key with the most values as a condition on rows; types that Spark looks up fastest come first."""
-        if not self.is_small:
-            return None
-        plain = [
-            (e, column, key_range)
-            for (e, column), key_range in zip(usable, ranges, strict=True)
-            if not e.is_null_safe and "." not in e.target
-        ]
-        if not plain:
-            return None
+            ranges = self._key_ranges([key.spark_column() for key in usable])
+        within = reduce(And, map(_range_expression, usable, ranges))
+        plain = [(key, key_range) for key, key_range in zip(usable, ranges, strict=True) if key.is_plain]
+        columns = {key.target: key.column for key, _ in plain}
+        if not plain or not self.is_small:
+            return SourceKeys(within, None, columns)
+        # Look up the key with the most values; types that Spark looks up fastest come first.
         types = {f.name: f.dataType for f in self.frame.schema.fields}
-        equality, column, _ = max(plain, key=lambda k: (isinstance(types[k[1]], _FAST_LOOKUP_TYPES), k[2].distinct))
-        return KeyFilter(
-            schema.find_field(equality.target).field_id, self.numbered_frame.select(F.col(quote_name(column)))
-        )
+        best, _ = max(plain, key=lambda p: (isinstance(types[p[0].column], _FAST_LOOKUP_TYPES), p[1].distinct))
+        return SourceKeys(within, KeyFilter(best.field_id, self.numbered_frame.select(best.spark_column())), columns)
 
-    def _source_column(self, equality: Equality, schema: Schema, alias: str) -> str | None:
-        """Return the column of the source if its values compare as those of the target do."""
+    def _usable_key(self, equality: Equality, schema: Schema, alias: str) -> _Key | None:
+        """Return a key if the values of the source compare as those of the target do."""
+        target = find_column(schema, equality.target, case_sensitive=False)
         *qualifier, name = equality.source
-        if qualifier and (len(qualifier) > 1 or qualifier[0].lower() != alias.lower()):
+        if target is None or (qualifier and (len(qualifier) > 1 or qualifier[0].lower() != alias.lower())):
             return None
         folds = not is_case_sensitive(self.frame.sparkSession)
         fields = self.frame.schema.fields
         field = next((f for f in fields if f.name == name or (folds and f.name.lower() == name.lower())), None)
-        target = schema.find_field(equality.target).field_type
-        return field.name if field is not None and _are_comparable(field.dataType, target) else None
+        full_name = schema.find_column_name(target.field_id)
+        if field is None or full_name is None or not _are_comparable(field.dataType, target.field_type):
+            return None
+        return _Key(full_name, target.field_id, target.field_type, field.name, equality.is_null_safe)
 
     def _key_ranges(self, columns: list[Column]) -> list[_KeyRange]:
         parts = [
@@ -179,6 +152,27 @@ class MergeSource:
                 values = tuple(keys) if len(keys) <= 2 * _MAX_LISTED_KEYS else ()
             key_ranges.append(_KeyRange(low, high, nulls > 0, distinct, values))
         return key_ranges
+
+
+@dataclass(frozen=True, slots=True)
+class _Key:
+    """A column of the target that must equal a column of the source."""
+
+    target: str  # the full name that the table uses
+    field_id: int
+    kind: ice.IcebergType
+    column: str
+    is_null_safe: bool
+
+    @property
+    def is_plain(self) -> bool:
+        """True if it is a column of its own, and nulls match nothing."""
+        return not self.is_null_safe and "." not in self.target
+
+    def spark_column(self) -> Column:
+        column = F.col(quote_name(self.column))
+        # Text that is not a UUID cannot match one, and would make the range useless.
+        return F.when(column.rlike(_UUID_PATTERN), column) if isinstance(self.kind, ice.UUIDType) else column
 
 
 @dataclass(frozen=True)
@@ -223,34 +217,18 @@ def _literal_values(column: pa.ChunkedArray) -> list[Any]:
     return list(column.to_pylist())
 
 
-def _clip_to_column_type(key_range: _KeyRange, schema: Schema, equality: Equality) -> _KeyRange:
-    """Keep the values that the column of the target can have: a long may be outside the range of int."""
-    if key_range.low is None or not isinstance(schema.find_field(equality.target).field_type, ice.IntegerType):
-        return key_range
-    low, high = max(key_range.low, _MIN_INT), min(key_range.high, _MAX_INT)
-    if low > high:
-        return replace(key_range, low=None, high=None, values=())
-    return replace(key_range, low=low, high=high, values=tuple(v for v in key_range.values if low <= v <= high))
-
-
-def _range_expression(equality: Equality, key_range: _KeyRange) -> BooleanExpression:
-    name = equality.target
+def _range_expression(key: _Key, key_range: _KeyRange) -> BooleanExpression:
+    low, high, values, name = key_range.low, key_range.high, key_range.values, key.target
+    if low is not None and isinstance(key.kind, ice.IntegerType):  # a long may be outside the range of int
+        low, high = max(low, _MIN_INT), min(high, _MAX_INT)
+        values = tuple(v for v in values if low <= v <= high)
     condition: BooleanExpression = AlwaysFalse()
-    if key_range.values:
-        condition = make_expression(In, name, key_range.values)
-    elif key_range.low is not None:
-        condition = And(
-            make_expression(GreaterThanOrEqual, name, key_range.low),
-            make_expression(LessThanOrEqual, name, key_range.high),
-        )
-    is_null_key = equality.is_null_safe and key_range.has_nulls
+    if values:
+        condition = make_expression(In, name, values)
+    elif low is not None and low <= high and not key_range.values:
+        condition = And(make_expression(GreaterThanOrEqual, name, low), make_expression(LessThanOrEqual, name, high))
+    is_null_key = key.is_null_safe and key_range.has_nulls
     return Or(condition, make_expression(IsNull, name)) if is_null_key else condition
-
-
-def _key_column(name: str, kind: ice.IcebergType) -> Column:
-    column = F.col(quote_name(name))
-    # Text that is not a UUID cannot match one, and would make the range useless.
-    return F.when(column.rlike(_UUID_PATTERN), column) if isinstance(kind, ice.UUIDType) else column
 
 
 def _are_comparable(source: sp.DataType, kind: ice.IcebergType) -> bool:
@@ -302,13 +280,10 @@ def _collect_small_source(frame: DataFrame) -> pa.Table | None:
         return None
     with translate_spark_errors("MERGE USING"):
         rows = collect_if_small(frame, _MAX_BROADCAST_BYTES, _MAX_TASK_BYTES)
-    if rows is None:
-        return None
-    try:
-        kinds = [f.dataType for f in create_dataframe(frame.sparkSession, rows.slice(0, 0)).schema]
-    except UserError:  # a type that only Spark has
-        return None
-    return rows if kinds == [f.dataType for f in frame.schema] else None
+    with suppress(UserError):  # a type that only Spark has
+        if rows is not None and create_dataframe(frame.sparkSession, rows.slice(0, 0)).dtypes == frame.dtypes:
+            return rows
+    return None
 
 
 def _estimated_bytes(frame: DataFrame) -> int | None:
