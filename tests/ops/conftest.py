@@ -14,18 +14,31 @@ from neve.run.spark import patch, rewrite, write
 ENGINES = ("process", "carry", "spark")
 
 
+def use_engine(monkeypatch: pytest.MonkeyPatch, engine: str) -> None:
+    """Choose who finds and who carries rows.
+
+    `process`: Arrow, in this process. `carry`: Arrow finds the rows, Spark's tasks carry them. `spark`: Spark finds
+    them too, and its tasks get the changes from Spark.
+    """
+    in_process, found_here = (1 << 40 if engine in names else -1 for names in (("process",), ("process", "carry")))
+    monkeypatch.setattr(row_change, "MAX_ARROW_BYTES", found_here)
+    monkeypatch.setattr(write, "MAX_COLLECTED_BYTES", found_here)
+    monkeypatch.setattr(patch, "MAX_LOCAL_BYTES", in_process)
+    monkeypatch.setattr(rewrite, "MAX_LOCAL_BYTES", in_process)
+    monkeypatch.setattr(apply_change, "MAX_CARRIED_BYTES", in_process)
+
+
 @pytest.fixture(autouse=True)
 def engine_of_changes(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Small tables are changed in this process. Two of three tests, chosen by their names, make Spark do it.
 
-    `NEVE_ENGINE` chooses one way for all tests: `process`; `carry`, where Arrow finds the rows and Spark's tasks carry
-    them; or `spark`, where Spark finds them too.
+    `NEVE_ENGINE` chooses one way for all tests.
     """
-    chosen = os.environ.get("NEVE_ENGINE") or ENGINES[crc32(request.node.nodeid.encode()) % len(ENGINES)]
-    if chosen == "spark":
-        monkeypatch.setattr(row_change, "MAX_ARROW_BYTES", -1)
-        monkeypatch.setattr(write, "MAX_COLLECTED_BYTES", -1)
-    if chosen in ("carry", "spark"):
-        monkeypatch.setattr(patch, "MAX_LOCAL_BYTES", -1)
-        monkeypatch.setattr(rewrite, "MAX_LOCAL_BYTES", -1)
-        monkeypatch.setattr(apply_change, "MAX_CARRIED_BYTES", -1)
+    use_engine(monkeypatch, os.environ.get("NEVE_ENGINE") or ENGINES[crc32(request.node.nodeid.encode()) % 3])
+
+
+@pytest.fixture(params=ENGINES)
+def engine(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, engine_of_changes: None) -> str:
+    """All three ways, one after the other."""
+    use_engine(monkeypatch, request.param)
+    return str(request.param)

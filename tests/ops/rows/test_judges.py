@@ -14,24 +14,13 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 import neve
-from neve.ops.rows import apply_change
 from neve.plan import row_change
-from neve.run.spark import patch
 from neve.run.spark.session import temporary_options
 from neve.table import Table
 from tests.support.tables import ids_of, sorted_rows, unchanged
 
 NOON = datetime(2026, 3, 8, 12)
 SKIPPED = datetime(2026, 3, 8, 2, 30)  # clocks in New York went from two to three
-
-
-@pytest.fixture(params=["process", "carry", "spark"])
-def engine(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Arrow finds and carries here; Arrow finds and Spark's tasks carry; Spark finds and its tasks carry."""
-    monkeypatch.setattr(row_change, "MAX_ARROW_BYTES", -1 if request.param == "spark" else 1 << 30)
-    monkeypatch.setattr(patch, "MAX_LOCAL_BYTES", 1 << 30 if request.param == "process" else -1)
-    monkeypatch.setattr(apply_change, "MAX_CARRIED_BYTES", 1 << 30 if request.param == "process" else -1)
-    return str(request.param)
 
 
 @pytest.fixture
