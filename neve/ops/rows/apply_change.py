@@ -218,15 +218,10 @@ class ChangeExecution:
         rows = None if remaining is None else remaining(tally.matched_source_rows)
         if rows is None:
             return [], tally
-        effects, target = self.change.effects, self._write_target()
         with self.execution.phase("insert"):
-            if isinstance(rows, pa.Table):
-                stored = rows.drop_columns([*CHANGE_COLUMNS])
-                files, more = write_arrow_table(stored, target), tally_rows(rows.to_batches(), effects)
-            else:
-                files, more = write_changes(rows, target, effects)
+            files = write_arrow_table(rows.drop_columns([*CHANGE_COLUMNS]), self._write_target())
         self.written_paths += files["file_path"].to_pylist()
-        return [files], tally.union(more)
+        return [files], tally.union(tally_rows(rows.to_batches(), self.change.effects))
 
     def _action(self, written: WrittenChange) -> Action:
         plan = self.change.plan

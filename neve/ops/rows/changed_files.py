@@ -50,7 +50,7 @@ class RowChange:
     is_unique: bool = True  # a row that is matched twice is an error
     inserts: bool = False  # some rows may be new
     # new rows that can be computed only when the matching source rows are known
-    remaining_inserts: Callable[[PositionSet], DataFrame | pa.Table | None] | None = None
+    remaining_inserts: Callable[[PositionSet], pa.Table | None] | None = None
     ambiguity_message: str = ""
     is_pruned: bool = False  # the keys of a source ruled out files
     evolved_context: TableContext | None = None  # the table with the schema that the change expects, if it differs

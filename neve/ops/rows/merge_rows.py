@@ -162,7 +162,7 @@ class MergeJob:
     def _inserts_after_matches(self) -> bool:
         """True if matching pairs are changed first, and the remaining rows of the source inserted afterwards."""
         is_about_source = self._has_inserts and not self._has_clause(ClauseKind.NOT_MATCHED_BY_SOURCE)
-        return is_about_source and self.source.is_small
+        return is_about_source and self.source.is_small and self.source.table is not None
 
     def _changed_rows(self) -> DataFrame:
         """Return the rows that some clause applies to, with the new values of assigned columns; new rows with all."""
@@ -209,14 +209,13 @@ class MergeJob:
             read |= own | {name.lower() for name in self._updated_columns if name not in updates.columns}
         return read
 
-    def _remaining_inserts(self, seen: PositionSet) -> DataFrame | pa.Table | None:
+    def _remaining_inserts(self, seen: PositionSet) -> pa.Table | None:
         """Return the inserts of a small source: its rows that were not seen in a match."""
         rows = self.source.unmatched_rows(seen)
         if rows is None:
             return None
         with translate_spark_errors("MERGE"):
-            inserts = self._select_changes(self._insert_part(rows), self._all_columns, has_ids=True)
-            return inserts if self.source.table is None else inserts.toArrow()
+            return self._select_changes(self._insert_part(rows), self._all_columns, has_ids=True).toArrow()
 
     def _insert_part(self, rows: DataFrame) -> _MergePart:
         no_position = {FILE_COLUMN: F.lit(None).cast("int"), POSITION_COLUMN: F.lit(None).cast("bigint")}

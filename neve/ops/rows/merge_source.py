@@ -50,7 +50,6 @@ from neve.run.spark.writing_job import is_persisted, persisted
 
 SOURCE_ROW = "__neve_source_row"  # a number for each row
 
-_MATCHED_ROW = "__neve_seen"
 _MAX_LISTED_KEYS = 200  # up to this many distinct keys are listed; more become a range
 _MAX_BROADCAST_BYTES = 32 << 20  # the largest source that every task may hold
 _MAX_TASK_BYTES = 8 << 20  # the largest part of a source that a task returns
@@ -78,17 +77,12 @@ class MergeSource:
         return cls(frame.drop(SOURCE_ROW), frame, table, reads_target)
 
     def unmatched_rows(self, seen: PositionSet) -> DataFrame | None:
-        """Return the rows whose numbers are not in `seen`, or None if there are none."""
-        if not seen.cardinality:
+        """Return the rows in this process whose numbers are not in `seen`, or None if there are none."""
+        if self.table is None or not seen.cardinality:
             return self.numbered_frame
-        if self.table is not None:
-            is_seen = pc.is_in(self.table[SOURCE_ROW], value_set=pa.array(seen.positions()))
-            left = self.table.filter(pc.invert(is_seen))
-            return create_dataframe(self.frame.sparkSession, left) if left.num_rows else None
-        if self.numbered_frame.count() == seen.cardinality:
-            return None
-        matched = self.numbered_frame.sparkSession.createDataFrame(pa.table({_MATCHED_ROW: seen.positions()}))
-        return self.numbered_frame.join(F.broadcast(matched), F.col(SOURCE_ROW) == F.col(_MATCHED_ROW), "left_anti")
+        is_seen = pc.is_in(self.table[SOURCE_ROW], value_set=pa.array(seen.positions()))
+        left = self.table.filter(pc.invert(is_seen))
+        return create_dataframe(self.frame.sparkSession, left) if left.num_rows else None
 
     @cached_property
     def is_small(self) -> bool:

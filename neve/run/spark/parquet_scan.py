@@ -41,7 +41,7 @@ from neve.run.read.metadata_columns import (
 )
 from neve.run.read.types import ArrowFlavor, arrow_type
 from neve.run.spark.position_deletes import FileKeys, live_rows, stop_without_match
-from neve.run.spark.read_columns import ReadNames, literal, read_field, scanned_column, synthetic_name
+from neve.run.spark.read_columns import ReadNames, converted_column, literal, read_field, synthetic_name
 from neve.run.spark.session import is_classic, temporary_options
 from neve.run.spark.types import FIELD_ID, spark_type
 from neve.run.table_facts import TableFacts
@@ -154,23 +154,31 @@ def scan_parquet(
         table = pa.table({"__file": keys.values, **joined})
         rows = rows.join(F.broadcast(spark.createDataFrame(table)), F.col(_FILE_KEY) == F.col("__file"), "left")
         rows = rows.where(stop_without_match(F.col("__file"), F.lit(True), "entry in a manifest"))
-    scope = [] if parquet_pass.scopes is None else [_fact_column(SCOPE, literals).alias(SCOPE)]
-    return rows.select(*(_result_column(f, parquet_pass, literals) for f in parquet_pass.fields), *scope)
+    computed = {synthetic_name(f): _computed_column(f, parquet_pass, literals) for f in parquet_pass.fields}
+    scope = {} if parquet_pass.scopes is None else {SCOPE: literals.get(SCOPE)}
+    return _with_columns(rows, computed | scope).selectExpr(*computed, *scope)
 
 
 def _read_parquet(
     spark: SparkSession, parquet_pass: ParquetPass, keys: FileKeys | None, facts: TableFacts, names: ReadNames
 ) -> DataFrame:
+    # Columns are renamed all at once, and selected by name: a call to the JVM for each column takes longer than a plan.
     fields = parquet_pass.fields
     read = [f for f in fields if parquet_pass.is_read_from_file(f)]
     names = replace(names, names_in_files=parquet_pass.names_in_files)
     paths = spark_path_all(parquet_pass.files["file_path"], facts.schemes).to_pylist()
     rows = parquet_dataframe(spark, paths, [read_field(f, names) for f in read])
-    columns = [scanned_column(f, names) for f in read]
-    columns += [] if keys is None else [keys.column.alias(_FILE_KEY)]
+    about_rows = {} if keys is None else {_FILE_KEY: keys.column}
     if parquet_pass.deleted_positions or any(f.field_id in (POSITION.field_id, ROW_ID.field_id) for f in fields):
-        columns.append(F.col("_metadata.row_index").alias(_ROW_INDEX))
-    return rows.select(*columns)
+        about_rows[_ROW_INDEX] = F.col("_metadata.row_index")
+    rows = _with_columns(rows, about_rows).toDF(*(map(synthetic_name, read) if read else rows.columns), *about_rows)
+    return _with_columns(rows, {synthetic_name(f): converted_column(f, names) for f in read})
+
+
+def _with_columns(rows: DataFrame, columns: Mapping[str, Column | None]) -> DataFrame:
+    """Set columns; None leaves a column as it is."""
+    changed = {name: column for name, column in columns.items() if column is not None}
+    return rows.withColumns(changed) if changed else rows
 
 
 def _filter_by_keys(rows: DataFrame, parquet_pass: ParquetPass, key_filter: KeyFilter | None) -> DataFrame:
@@ -183,8 +191,8 @@ def _filter_by_keys(rows: DataFrame, parquet_pass: ParquetPass, key_filter: KeyF
     return rows
 
 
-def _result_column(field: NestedField, parquet_pass: ParquetPass, literals: Mapping[str, Column]) -> Column:
-    """Compute a column of the result."""
+def _computed_column(field: NestedField, parquet_pass: ParquetPass, literals: Mapping[str, Column]) -> Column | None:
+    """Compute a column of the result; None if it is read as it is."""
     name = synthetic_name(field)
     match field.field_id:
         case i if i in parquet_pass.missing_columns:
@@ -204,8 +212,8 @@ def _result_column(field: NestedField, parquet_pass: ParquetPass, literals: Mapp
         case i if i in parquet_pass.never_null:
             column = _never_null_column(field)
         case _:
-            return F.col(name)
-    return column.cast(spark_type(field.field_type)).alias(name)
+            return None
+    return column.cast(spark_type(field.field_type))
 
 
 def _fact_column(name: str, literals: Mapping[str, Column]) -> Column:

@@ -165,8 +165,8 @@ def read_field(field: ice.NestedField, names: ReadNames) -> sp.StructField:
     return sp.StructField(names.read_name(field), kind, True, {FIELD_ID: field.field_id})
 
 
-def scanned_column(field: ice.NestedField, names: ReadNames) -> Column:
-    """Return a column that was read, with its final type, as `__f<id>`.
+def converted_column(field: ice.NestedField, names: ReadNames) -> Column | None:
+    """Return a column that was read as `__f<id>` with its final type; None if it is final as it is.
 
     Some columns are wrapped such that no filter on them reaches the Parquet reader:
 
@@ -175,16 +175,19 @@ def scanned_column(field: ice.NestedField, names: ReadNames) -> Column:
       equal to itself, so a row group with NaN would be skipped. The statistics of the table, which count NaNs, still
       exclude files.
     """
-    column = column_by_name(names.read_name(field))
-    if isinstance(field.field_type, ice.UUIDType):
+    is_uuid, is_float = (isinstance(field.field_type, kind) for kind in (ice.UUIDType, _FLOATS))
+    is_wrapped = names.is_widened(field) or _contains_type(field.field_type, _FLOATS)
+    is_safe = names.are_inner_names_safe(field)
+    if is_safe and not (is_uuid or is_float or is_wrapped):
+        return None
+    column = F.col(synthetic_name(field))
+    if is_uuid:
         column = _uuid_text(column)
-    elif not names.are_inner_names_safe(field):
+    elif not is_safe:
         column = column.cast(spark_type(field.field_type))
-    if isinstance(field.field_type, _FLOATS):
-        column = F.nanvl(column, column)
-    elif names.is_widened(field) or _contains_type(field.field_type, _FLOATS):
-        column = F.when(column.isNotNull(), column)
-    return column.alias(synthetic_name(field))
+    if is_float:
+        return F.nanvl(column, column)
+    return F.when(column.isNotNull(), column) if is_wrapped else column
 
 
 def column_by_name(name: str, qualifier: str | None = None) -> Column:
