@@ -185,12 +185,10 @@ class MergeJob:
         fields = [f for f in schema.fields if f.name in keys.columns or f.name.lower() in names]
         values = {name: pc.unique(table[column].drop_null()) for name, column in keys.columns.items()}
         found = read_matching_rows(self.plan.read, self.context.facts, self.plan.row_filter, fields, values)
-        if found is None:
-            return None
-        target = self._target_rows.empty_frame()
-        if found.num_rows:
-            rows = found.drop_columns([CLAUSE_COLUMN])
-            target = create_dataframe(self.context.spark(), rows).alias(self.aliases[0])
+        if found is None or not found.num_rows:
+            return found
+        rows = found.drop_columns([CLAUSE_COLUMN])
+        target = create_dataframe(self.context.spark(), rows).alias(self.aliases[0])
         with translate_spark_errors("MERGE"):
             part = _MergePart(self._join_rows(target))
             return self._select_changes(part, self._updated_columns, has_ids=False).toArrow()
