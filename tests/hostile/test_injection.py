@@ -93,7 +93,8 @@ def condition_fault(table: neve.Table, rows: list[Row], name: str, engine: str) 
     value = rows[1][name]
     text = value.replace("\\", "\\\\").replace("'", "\\'")
     try:
-        found = table.scan(f"`{name.replace('`', '``')}` = '{text}'").to_arrow(engine=engine)["id"].to_pylist()
+        scan = table.scan(f"`{name.replace('`', '``')}` = '{text}'", columns=["id", name])
+        found = scan.to_arrow(engine=engine)["id"].to_pylist()
     except Exception as e:
         return f"{name} is {value}: {type(e).__name__}: {e}"
     expected = [r["id"] for r in rows if r[name] == value]
@@ -128,7 +129,7 @@ def test_a_name_that_is_not_quoted_for_spark_is_noticed(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     table, rows = table_with_columns(neve.connect(tmp_path / "lake", spark=spark.newSession()), ["it's", "back`tick"])
-    monkeypatch.setattr("neve.run.spark.read_columns.column_by_name", lambda name, qualifier=None: F.col(f"`{name}`"))
+    monkeypatch.setattr("neve.ops.scan.column_by_name", lambda name, qualifier=None: F.col(f"`{name}`"))
     with new_tally(PLANTED) as tally, tally.case("a name that ends the quotes around it"):
         assert "[INVALID_ATTRIBUTE_NAME_SYNTAX]" in condition_fault(table, rows, "back`tick", "spark")
         tally.figure("found")
