@@ -11,6 +11,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 import neve
+from neve.catalog import metadata_files
 from neve.table import Table
 from tests.ops.conftest import use_engine
 
@@ -83,3 +84,25 @@ def test_spark_is_asked_no_more_often_than_needed(table: Table, spark: SparkSess
     before = jobs_so_far(spark)
     run(table)
     assert 0 < jobs_so_far(spark) - before <= expected
+
+
+LOADS: dict[str, Callable[[Table], Any]] = {
+    "append": lambda t: t.append(rows(200, 1)),
+    "delete": lambda t: t.delete().where("id = 3").execute(),
+    "update": lambda t: t.update().set("price", "price + 1").where("id = 3").execute(),
+}
+
+
+@pytest.mark.parametrize("verb", LOADS)
+def test_metadata_is_read_once_after_the_commit(table: Table, monkeypatch: pytest.MonkeyPatch, verb: str):
+    read: list[str] = []
+    parse = metadata_files.parse_metadata
+
+    def spy(raw: bytes, location: str) -> Any:
+        read.append(location)
+        return parse(raw, location)
+
+    monkeypatch.setattr(metadata_files, "parse_metadata", spy)
+    LOADS[verb](table)
+    newest = table.refresh().context.iceberg.metadata_location
+    assert read == [newest]
