@@ -1,29 +1,23 @@
 """Decode the column statistics in the footer of an untrusted Parquet file.
 
 Arrow's column chunk metadata ends the process if the footer contradicts itself: its C++ exception cannot reach Python.
-So untrusted footers are decoded here. A footer is a Thrift structure in the compact protocol: numbered fields with
-their types, so that unknown fields can be skipped.
+So untrusted footers are decoded here (`neve.io.thrift`).
 """
 
 from __future__ import annotations
 
 import os
 import struct
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 from neve.errors import CorruptFile, LimitExceeded, UnsupportedFeature
+from neve.io.thrift import DamagedThrift, decode_struct
 
-_MAGIC, _ENCRYPTED = b"PAR1", b"PARE"
+MAGIC, _ENCRYPTED = b"PAR1", b"PARE"
 _FIRST_READ_BYTES = 64 << 10  # read from the end of a file first; contains most footers
 _TAIL = struct.Struct("<I4s")
 _LIMIT = 64 << 20
-_MAX_DEPTH = 24
-_MAX_VARINT_BYTES = 10  # length limit of a 64-bit number
-
-# Thrift's compact types
-_TRUE, _FALSE, _BYTE, _I16, _I32, _I64, _DOUBLE, _BINARY, _LIST, _SET, _MAP, _STRUCT = range(1, 13)
 
 # Parquet's fields by number
 _ROW_GROUPS, _COLUMN_ORDERS, _CHUNKS, _CHUNK_METADATA, _TYPE, _NUM_VALUES, _STATISTICS = 4, 7, 1, 3, 1, 5, 12
@@ -63,29 +57,28 @@ class ChunkStatistics:
 def read_footer(stream: Any, size: int, path: str) -> bytes:
     """Read the footer of an open file of `size` bytes, without the length and the magic after it."""
     start = max(0, size - _FIRST_READ_BYTES)
-    end = _read_at(stream, start, size - start, path)
+    end = read_at(stream, start, size - start, path)
     if len(end) < _TAIL.size:
         raise CorruptFile(path, f"{_TAIL.size} bytes of a Parquet footer", f"{len(end)}")
     length, magic = _TAIL.unpack(end[-_TAIL.size :])
     if magic == _ENCRYPTED:
         raise UnsupportedFeature(f"Cannot read {path}: its footer is encrypted, and encryption is not supported.")
-    if magic != _MAGIC or length + _TAIL.size > size:
+    if magic != MAGIC or length + _TAIL.size > size:
         raise CorruptFile(path, f"a Parquet footer within {size} bytes", f"a length of {length} before {magic!r}")
     if length > _LIMIT:
         raise LimitExceeded(f"the footer of {path}", _LIMIT, "Rewrite the file with fewer row groups.")
     missing = length + _TAIL.size - len(end)
     if missing > 0:
-        end = _read_at(stream, start - missing, missing, path) + end
+        end = read_at(stream, start - missing, missing, path) + end
     return end[-_TAIL.size - length : -_TAIL.size]
 
 
 def parse_statistics(footer: bytes, path: str) -> list[list[ChunkStatistics]]:
     """Parse a footer; return the statistics of each column of each row group."""
     try:
-        metadata, _ = _read_struct(footer, 0, 0)
-    except (IndexError, _DamagedThrift) as e:
-        problem = "its end" if isinstance(e, IndexError) else str(e)
-        raise CorruptFile(path, f"{len(footer)} bytes of a Parquet footer", problem) from None
+        metadata = decode_struct(footer)
+    except DamagedThrift as e:
+        raise CorruptFile(path, f"{len(footer)} bytes of a Parquet footer", str(e)) from None
     is_ordered = _COLUMN_ORDERS in metadata  # without column orders, the newer pair of bounds has no meaning
     groups = _struct_list(metadata, _ROW_GROUPS)
     return [[_chunk_statistics(chunk, is_ordered) for chunk in _struct_list(group, _CHUNKS)] for group in groups]
@@ -133,7 +126,8 @@ def _struct_field(fields: dict[int, Any], number: int) -> dict[int, Any]:
     return value if isinstance(value, dict) else {}
 
 
-def _read_at(stream: Any, at: int, length: int, path: str) -> bytes:
+def read_at(stream: Any, at: int, length: int, path: str) -> bytes:
+    """Read bytes of an open file; raise CorruptFile if they are not there."""
     if at < 0:
         raise CorruptFile(path, f"{length} bytes of a Parquet footer", "a shorter file")
     stream.seek(at, os.SEEK_SET)
@@ -141,116 +135,3 @@ def _read_at(stream: Any, at: int, length: int, path: str) -> bytes:
     if len(data) != length:
         raise CorruptFile(path, f"{length} bytes of a Parquet footer", f"{len(data)}")
     return data
-
-
-class _DamagedThrift(Exception):
-    """The bytes are not valid Thrift. Truncated bytes raise an IndexError instead."""
-
-
-def _read_struct(data: bytes, at: int, depth: int) -> tuple[dict[int, Any], int]:
-    """Read the fields of a structure by their numbers; return them and the end of the structure.
-
-    Frequent types are decoded inline, because a footer has some forty fields for every column chunk.
-    """
-    if depth > _MAX_DEPTH:
-        raise _DamagedThrift(f"structures more than {_MAX_DEPTH} deep")
-    fields: dict[int, Any] = {}
-    number = 0
-    while True:
-        head = data[at]
-        at += 1
-        if not head:
-            return fields, at
-        if head >> 4:
-            number += head >> 4
-        else:
-            number, at = _read_zigzag(data, at)
-        kind = head & 15
-        if _I16 <= kind <= _I64:
-            byte = data[at]
-            if byte < 128:
-                fields[number] = (byte >> 1) ^ -(byte & 1)
-                at += 1
-            else:
-                fields[number], at = _read_zigzag(data, at)
-        elif kind <= _FALSE and kind:
-            fields[number] = kind == _TRUE
-        else:
-            fields[number], at = _read_element(data, at, kind, depth + 1)
-
-
-def _read_element(data: bytes, at: int, kind: int, depth: int) -> tuple[Any, int]:
-    if kind == _BINARY:
-        length, at = _read_varint(data, at)
-        return _read_bytes(data, at, length)
-    if (nested := _NESTED_READERS.get(kind)) is not None:
-        return nested(data, at, depth)
-    if _I16 <= kind <= _I64:
-        return _read_zigzag(data, at)
-    if kind == _DOUBLE:
-        return _read_bytes(data, at, 8)
-    if kind in (_TRUE, _FALSE, _BYTE):  # as elements of a list
-        return data[at], at + 1
-    raise _DamagedThrift(f"the Thrift type {kind} at byte {at}")
-
-
-def _read_list(data: bytes, at: int, depth: int) -> tuple[list[Any], int]:
-    head = data[at]
-    at += 1
-    count = head >> 4
-    if count == 15:
-        count, at = _read_varint(data, at)
-    _check_count(data, at, count, depth)
-    elements = []
-    for _ in range(count):
-        element, at = _read_element(data, at, head & 15, depth + 1)
-        elements.append(element)
-    return elements, at
-
-
-def _skip_map(data: bytes, at: int, depth: int) -> tuple[None, int]:
-    """Skip a map; no field of interest is a map."""
-    count, at = _read_varint(data, at)
-    _check_count(data, at, count, depth)
-    if count:
-        kinds = data[at]
-        at += 1
-        for _ in range(count):
-            _, at = _read_element(data, at, kinds >> 4, depth + 1)
-            _, at = _read_element(data, at, kinds & 15, depth + 1)
-    return None, at
-
-
-def _check_count(data: bytes, at: int, count: int, depth: int) -> None:
-    if depth > _MAX_DEPTH or count > len(data) - at:  # every element takes at least a byte
-        raise _DamagedThrift(f"{count} elements at byte {at}, {depth} deep")
-
-
-def _read_zigzag(data: bytes, at: int) -> tuple[int, int]:
-    raw, at = _read_varint(data, at)
-    return (raw >> 1) ^ -(raw & 1), at
-
-
-def _read_varint(data: bytes, at: int) -> tuple[int, int]:
-    value = 0
-    for step in range(_MAX_VARINT_BYTES):
-        byte = data[at]
-        at += 1
-        value |= (byte & 127) << (7 * step)
-        if byte < 128:
-            return value, at
-    raise _DamagedThrift(f"a number of more than 64 bits at byte {at}")
-
-
-def _read_bytes(data: bytes, at: int, length: int) -> tuple[bytes, int]:
-    if length > len(data) - at:
-        raise _DamagedThrift(f"{length} bytes at byte {at}")
-    return data[at : at + length], at + length
-
-
-_NESTED_READERS: dict[int, Callable[[bytes, int, int], tuple[Any, int]]] = {
-    _STRUCT: _read_struct,
-    _LIST: _read_list,
-    _SET: _read_list,
-    _MAP: _skip_map,
-}
