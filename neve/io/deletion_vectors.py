@@ -259,6 +259,10 @@ class PositionSet:
         """
         return rows is not None and rows >= 0 and (rows == 0 or self.bitmap.rank(rows - 1) == rows)
 
+    def between(self, start: int, stop: int) -> NDArray[np.int64]:
+        """Return the positions from `start` to before `stop`, in order."""
+        return np.frombuffer((self.bitmap & FrozenBitMap64(range(start, stop))).to_array(), np.int64)
+
     def union(self, *others: PositionSet) -> PositionSet:
         """Return the positions that are in this set or in one of the others."""
         return PositionSet(self.bitmap.union(*(other.bitmap for other in others)))

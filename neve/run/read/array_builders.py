@@ -15,8 +15,10 @@ from typing import Any, Protocol
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 from pyarrow import types as at
 from pyiceberg.types import IcebergType, NestedField, StructType, UnknownType
+from pyroaring import FrozenBitMap64
 
 from neve.errors import CorruptFile
 from neve.run.read.conversions import Converter, conversion
@@ -26,20 +28,40 @@ BATCH_ROWS = 65_536  # the largest batch that readers return
 
 
 @dataclass(frozen=True, slots=True)
-class RowRange:
-    """Consecutive rows of a file."""
+class FileRows:
+    """Rows of a file, in its order: consecutive ones, unless `chosen` has their positions."""
 
     start: int
     count: int
+    chosen: NDArray[np.int64] | None = None
+
+    @property
+    def positions(self) -> NDArray[np.int64]:
+        """The position of each row in the file."""
+        consecutive = np.arange(self.start, self.start + self.count, dtype=np.int64)
+        return consecutive if self.chosen is None else self.chosen
+
+    def mask_of(self, bitmap: FrozenBitMap64) -> NDArray[np.bool_] | None:
+        """Return a mask of the rows whose positions are in a bitmap; None if no row's is."""
+        last = self.start + self.count - 1 if self.chosen is None else int(self.chosen[-1])
+        common = bitmap & FrozenBitMap64(range(self.start, last + 1))
+        if not common:
+            return None
+        positions = np.frombuffer(common.to_array(), np.int64)
+        if self.chosen is not None:
+            return np.isin(self.chosen, positions)
+        mask = np.zeros(self.count, np.bool_)
+        mask[positions - self.start] = True
+        return mask
 
 
-ColumnBatch = tuple[RowRange, list[pa.Array]]  # rows, and the columns read for them
+ColumnBatch = tuple[FileRows, list[pa.Array]]  # rows, and the columns read for them
 
 
 class ColumnBuilder(Protocol):
     """Builds one column of the result from the columns read."""
 
-    def build(self, columns: Sequence[pa.Array], rows: RowRange) -> pa.Array:
+    def build(self, columns: Sequence[pa.Array], rows: FileRows) -> pa.Array:
         """Return the array of one batch."""
 
 
@@ -49,7 +71,7 @@ class ConstantColumn:
 
     value: pa.Array  # of length one
 
-    def build(self, columns: Sequence[pa.Array], rows: RowRange) -> pa.Array:
+    def build(self, columns: Sequence[pa.Array], rows: FileRows) -> pa.Array:
         """Return the value, repeated."""
         if self.value.null_count:
             return pa.nulls(rows.count, self.value.type)
@@ -63,7 +85,7 @@ class FileColumn:
     index: int
     convert: Converter
 
-    def build(self, columns: Sequence[pa.Array], rows: RowRange) -> pa.Array:
+    def build(self, columns: Sequence[pa.Array], rows: FileRows) -> pa.Array:
         """Return the converted array."""
         return self.convert(columns[self.index])
 
@@ -75,7 +97,7 @@ class ColumnWithFallback:
     column: ColumnBuilder
     fallback: ColumnBuilder
 
-    def build(self, columns: Sequence[pa.Array], rows: RowRange) -> pa.Array:
+    def build(self, columns: Sequence[pa.Array], rows: FileRows) -> pa.Array:
         """Return the array with its nulls filled."""
         array = self.column.build(columns, rows)
         return pc.coalesce(array, self.fallback.build(columns, rows)) if array.null_count else array
@@ -89,7 +111,7 @@ class CheckedColumn:
     field: NestedField
     path: str
 
-    def build(self, columns: Sequence[pa.Array], rows: RowRange) -> pa.Array:
+    def build(self, columns: Sequence[pa.Array], rows: FileRows) -> pa.Array:
         """Return the checked array."""
         try:
             array = self.column.build(columns, rows)
@@ -110,7 +132,7 @@ class StructConverter:
     def __call__(self, array: pa.Array) -> pa.Array:
         """Return the same structs with the new children."""
         columns = [array.field(i) for i in range(array.type.num_fields)]
-        children = [child.build(columns, RowRange(0, len(array))) for child in self.children]
+        children = [child.build(columns, FileRows(0, len(array))) for child in self.children]
         mask = array.is_null() if array.null_count else None
         return pa.StructArray.from_arrays(children, fields=list(self.kind), mask=mask)
 

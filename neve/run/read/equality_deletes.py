@@ -21,7 +21,7 @@ from pyiceberg.types import NestedField, StructType
 from neve.errors import CorruptFile, LimitExceeded, TableError
 from neve.io.deletion_vectors import PositionSet
 from neve.model.pyiceberg_private import fields_by_id
-from neve.run.read.array_builders import RowRange
+from neve.run.read.array_builders import FileRows
 from neve.run.read.field_ids import nested_field_ids
 from neve.run.read.formats import DataFile, open_file
 from neve.run.read.projection import bind_projection, fields_with_ids
@@ -113,7 +113,7 @@ class EqualityIndex:
             batches = data.batches(projection.leaves, task.part)
             keys_of_batches = ((rows, _flatten_columns(projection.apply(columns, rows))) for rows, columns in batches)
             for rows, keys in _join_small_batches(keys_of_batches):
-                sets.append(PositionSet.of(rows.start + np.flatnonzero(key_set.contains(keys))))
+                sets.append(PositionSet.of(rows.positions[key_set.contains(keys)]))
         return PositionSet().union(*sets)
 
     def _key_set(self, group: EqualityDeletes) -> KeySet:
@@ -201,14 +201,15 @@ def _flatten_columns(batch: pa.RecordBatch) -> Columns:
     return columns
 
 
-def _join_small_batches(batches: Iterator[tuple[RowRange, Columns]]) -> Iterator[tuple[RowRange, Columns]]:
+def _join_small_batches(batches: Iterator[tuple[FileRows, Columns]]) -> Iterator[tuple[FileRows, Columns]]:
     """Join neighbouring batches, because every lookup indexes the keys again."""
-    pending: list[tuple[RowRange, Columns]] = []
+    pending: list[tuple[FileRows, Columns]] = []
     for rows, columns in batches:
         if pending:
             first, last = pending[0][0], pending[-1][0]
             end = last.start + last.count
-            if end != rows.start or end - first.start >= PROBE_ROWS:
+            is_next = end == rows.start and first.chosen is None and rows.chosen is None
+            if not is_next or end - first.start >= PROBE_ROWS:
                 yield _concat_batches(pending)
                 pending = []
         pending.append((rows, columns))
@@ -216,6 +217,8 @@ def _join_small_batches(batches: Iterator[tuple[RowRange, Columns]]) -> Iterator
         yield _concat_batches(pending)
 
 
-def _concat_batches(batches: Sequence[tuple[RowRange, Columns]]) -> tuple[RowRange, Columns]:
+def _concat_batches(batches: Sequence[tuple[FileRows, Columns]]) -> tuple[FileRows, Columns]:
+    if len(batches) == 1:
+        return batches[0]
     columns = [pa.concat_arrays(parts) for parts in zip(*(columns for _, columns in batches), strict=True)]
-    return RowRange(batches[0][0].start, sum(rows.count for rows, _ in batches)), columns
+    return FileRows(batches[0][0].start, sum(rows.count for rows, _ in batches)), columns

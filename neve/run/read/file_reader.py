@@ -9,11 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-import numpy as np
 import pyarrow as pa
 from pyiceberg.io import FileIO
 from pyiceberg.schema import Schema
-from pyroaring import FrozenBitMap64
 
 from neve.errors import CorruptFile
 from neve.io.deletion_vectors import PositionSet
@@ -24,7 +22,7 @@ from neve.run.read.metadata_columns import POSITION
 from neve.run.read.parquet import ParquetData
 from neve.run.read.position_deletes import PositionDeleteCache, with_deleted_positions
 from neve.run.read.projection import Projection, bind_projection, fields_with_ids
-from neve.run.read.row_groups import row_groups_that_may_match, row_groups_with_positions
+from neve.run.read.row_groups import row_groups_that_may_match
 from neve.run.read.tasks import FileTask, ReadTarget
 
 
@@ -64,7 +62,7 @@ def _read_file(task: FileTask, index: EqualityIndex) -> Iterator[pa.RecordBatch]
             fields = fields_with_ids(opened, task.path, target)
             data = opened.with_row_groups(row_groups_that_may_match(opened, fields, target.predicate))
         if task.wanted is not None and isinstance(data, ParquetData):
-            data = data.with_row_groups(row_groups_with_positions(data, task.wanted))
+            data = data.with_rows(task.wanted)
         deleted = task.positions
         if task.equality_deletes:
             by_equality = index.deleted_positions(data, task)
@@ -79,15 +77,12 @@ def _live_batches(
     end = 0
     for rows, columns in data.batches(projection.leaves, task.part):
         end = rows.start + rows.count
-        is_live = None  # a mask, if some rows are deleted
-        if deleted is not None and (deleted_rows := deleted.bitmap & FrozenBitMap64(range(rows.start, end))):
-            is_live = np.ones(rows.count, np.bool_)
-            is_live[np.frombuffer(deleted_rows.to_array(), np.int64) - rows.start] = False
-            if not is_live.any():
-                continue
+        is_deleted = None if deleted is None else rows.mask_of(deleted.bitmap)
+        if is_deleted is not None and is_deleted.all():
+            continue
         batch = projection.apply(columns, rows)
-        if is_live is not None:
-            batch = batch.filter(pa.array(is_live))
+        if is_deleted is not None:
+            batch = batch.filter(pa.array(~is_deleted))
         for start in range(0, batch.num_rows, BATCH_ROWS):  # a stripe of an ORC file, read as a whole, may be longer
             yield batch.slice(start, BATCH_ROWS)
     is_counted = task.record_count is not None and task.record_count >= 0  # old imports of Avro files did not count

@@ -25,7 +25,7 @@ from neve.errors import CorruptFile, LimitExceeded, UnsupportedFeature
 from neve.io.avro import DEFAULT_LIMITS, Projection, decode
 from neve.io.avro.container import read_header_and_end
 from neve.io.untrusted import open_checked_file, translate_decoder_errors, translate_parse_errors
-from neve.run.read.array_builders import ColumnBatch, RowRange
+from neve.run.read.array_builders import ColumnBatch, FileRows
 from neve.run.read.field_ids import FileField, file_fields, top_level_ordinals
 from neve.run.read.parquet import open_parquet
 
@@ -58,7 +58,7 @@ class AvroData:
         start = 0
         for blocks in self._block_runs() if part[0] == 0 else ():
             table, _ = decode(self.header + blocks, self.path, Projection(names))
-            yield RowRange(start, table.num_rows), table.columns
+            yield FileRows(start, table.num_rows), table.columns
             start += table.num_rows
 
     def _block_runs(self) -> Iterator[bytes]:
@@ -166,7 +166,7 @@ class OrcData:
             with _translate_stripe_errors(self.path):
                 batch = self.file.read_stripe(stripe, columns=ordinals)
             columns = zip(batch.schema, batch.columns, strict=True)
-            yield RowRange(start, batch.num_rows), [column.cast(_with_time_types(f).type) for f, column in columns]
+            yield FileRows(start, batch.num_rows), [column.cast(_with_time_types(f).type) for f, column in columns]
             start += batch.num_rows
 
     def close(self) -> None:

@@ -8,13 +8,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-import numpy as np
 import pyarrow as pa
 from pyiceberg.schema import Schema
 from pyiceberg.types import IntegerType, LongType, NestedField, StringType, StructType
 
 from neve.model.partition import Specs
-from neve.run.read.array_builders import ColumnBuilder, ConstantColumn, RowRange, constant_column
+from neve.run.read.array_builders import ColumnBuilder, ConstantColumn, FileRows, constant_column
 from neve.run.read.tasks import FileTask
 from neve.run.read.types import ArrowFlavor, arrow_type
 
@@ -57,14 +56,13 @@ def partition_column(specs: Specs) -> NestedField:
 
 @dataclass(frozen=True, slots=True)
 class CountingColumn:
-    """Consecutive numbers: the position of a row plus an offset."""
+    """The position of a row plus an offset."""
 
     start: int = 0
 
-    def build(self, columns: Sequence[pa.Array], rows: RowRange) -> pa.Array:
-        """Return the numbers of consecutive rows."""
-        start = self.start + rows.start
-        return pa.array(np.arange(start, start + rows.count, dtype=np.int64))
+    def build(self, columns: Sequence[pa.Array], rows: FileRows) -> pa.Array:
+        """Return the numbers of the rows."""
+        return pa.array(self.start + rows.positions)
 
 
 def computed_columns(task: FileTask, schema: Schema, flavor: ArrowFlavor) -> dict[int, ColumnBuilder]:

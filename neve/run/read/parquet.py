@@ -1,4 +1,4 @@
-"""Read Parquet data files row group by row group, in batches of bounded size.
+"""Read Parquet data files row group by row group, in batches of bounded size; of few wanted rows, only their pages.
 
 Arrow's Python API for column chunks crashes the process if the footer is inconsistent, so it is not used: statistics
 come from the bytes of the footer (`neve.io.parquet_footer`), and sizes are those of whole row groups.
@@ -19,12 +19,17 @@ from numpy.typing import NDArray
 from pyiceberg.io import FileIO
 
 from neve.errors import CorruptFile
+from neve.io.deletion_vectors import PositionSet
 from neve.io.parquet_footer import read_footer
+from neve.io.parquet_pages import find_pages, read_pages
 from neve.io.untrusted import open_checked_file, translate_decoder_errors
-from neve.run.read.array_builders import BATCH_ROWS, ColumnBatch, RowRange
+from neve.run.read.array_builders import BATCH_ROWS, ColumnBatch, FileRows
 from neve.run.read.field_ids import FileField, file_fields
 
 BATCH_BYTES = 32 << 20  # target for the decoded size of a batch; a single row may be larger
+
+_MIN_ROWS_PER_WANTED = 100  # of a row group: where one row in a hundred is wanted, nearly every page holds one
+_MAX_PAGE_SHARE = 0.7  # of the rows of a row group: beyond it, single pages save less than they cost
 
 Mask = NDArray[np.bool_]
 
@@ -38,6 +43,7 @@ class ParquetData:
     stream: Any
     footer: bytes
     row_group_mask: Mask | None = None  # the row groups to read, when some are left out
+    wanted: PositionSet | None = None  # the rows to read, when other rows may be left out
     prunes_nested: bool = True
 
     @property
@@ -70,6 +76,10 @@ class ParquetData:
         """Return the same file with only some row groups; positions stay those of the whole file."""
         return replace(self, row_group_mask=mask)
 
+    def with_rows(self, wanted: PositionSet) -> ParquetData:
+        """Return the same file with these rows, and perhaps others; positions stay those of the whole file."""
+        return replace(self, wanted=wanted)
+
     def batches(self, leaves: Sequence[int], part: tuple[int, int] = (0, 1)) -> Iterator[ColumnBatch]:
         """Yield the requested columns and their rows; `part` (k of n) selects the row groups whose middle is in it."""
         metadata, start = self.file.metadata, 0
@@ -79,9 +89,32 @@ class ParquetData:
         for ordinal, group in enumerate(groups):
             is_selected = self.row_group_mask is None or self.row_group_mask[ordinal]
             middle_part = (2 * ends[ordinal] - sizes[ordinal]) * part[1] // (2 * total)
+            rows = FileRows(start, group.num_rows)
             if group.num_rows and is_selected and min(middle_part, part[1] - 1) == part[0]:
-                yield from self._read_row_group(ordinal, group, leaves, start)
+                wanted = None if self.wanted is None else self.wanted.between(start, start + group.num_rows)
+                if wanted is None or len(wanted):
+                    chosen = None if wanted is None else self._read_rows(ordinal, rows, leaves, wanted)
+                    yield from self._read_row_group(ordinal, group, leaves, start) if chosen is None else [chosen]
             start += group.num_rows
+
+    def _read_rows(
+        self, ordinal: int, group: FileRows, leaves: Sequence[int], wanted: NDArray[np.int64]
+    ) -> ColumnBatch | None:
+        """Read some rows of a row group by their pages; None if that is not possible, or not worth it."""
+        if not leaves or len(wanted) * _MIN_ROWS_PER_WANTED > group.count:
+            return None
+        columns = find_pages(self.stream, self.footer, self.path, ordinal, leaves)
+        rows = wanted - group.start
+        if (
+            columns is None
+            or max(c.row_counts(c.pages_with(rows)).sum() for c in columns) > group.count * _MAX_PAGE_SHARE
+        ):
+            return None
+        arrays = read_pages(self.stream, self.path, columns, rows)
+        types = {f.leaves.start: f.type for f in self.fields}
+        if arrays is None or any(a.type != types[leaf] for a, leaf in zip(arrays, leaves, strict=True)):
+            return None
+        return FileRows(int(wanted[0]), len(wanted), wanted), arrays
 
     def _read_row_group(self, ordinal: int, group: Any, leaves: Sequence[int], start: int) -> Iterator[ColumnBatch]:
         # One row group per call: the reader buffers the column chunks of all groups that it gets.
@@ -92,7 +125,7 @@ class ParquetData:
             for batch in self.file.reader.iter_batches(
                 batch_rows, row_groups=[ordinal], column_indices=list(leaves), use_threads=False
             ):
-                yield RowRange(start + row_count, batch.num_rows), batch.columns
+                yield FileRows(start + row_count, batch.num_rows), batch.columns
                 row_count += batch.num_rows
         if row_count != group.num_rows:
             raise CorruptFile(self.path, f"{group.num_rows} rows in row group {ordinal}", f"{row_count}")

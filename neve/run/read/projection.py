@@ -22,9 +22,9 @@ from neve.run.read.array_builders import (
     ColumnBuilder,
     ColumnWithFallback,
     FileColumn,
+    FileRows,
     ListConverter,
     MapConverter,
-    RowRange,
     StructConverter,
     constant_column,
 )
@@ -57,7 +57,7 @@ class Projection:
     columns: tuple[ColumnBuilder, ...]
     leaves: tuple[int, ...]  # primitive columns to read, ascending
 
-    def apply(self, columns: Sequence[pa.Array], rows: RowRange) -> pa.RecordBatch:
+    def apply(self, columns: Sequence[pa.Array], rows: FileRows) -> pa.RecordBatch:
         """Build a batch of the result from the arrays of the columns read."""
         arrays = [column.build(columns, rows) for column in self.columns]
         return pa.RecordBatch.from_arrays(arrays, schema=self.schema)

@@ -22,7 +22,6 @@ from pyiceberg import types as ice
 from pyiceberg.expressions import BooleanExpression
 
 from neve.errors import CorruptFile
-from neve.io.deletion_vectors import PositionSet
 from neve.io.parquet_footer import ChunkStatistics, parse_statistics
 from neve.model.values import comparable_type
 from neve.plan import ranges
@@ -127,11 +126,3 @@ def _column_bound(raw: Any, stored: pa.DataType, kind: ice.IcebergType) -> Any:
     if isinstance(kind, ice.UUIDType):
         return raw if isinstance(raw, bytes) and len(raw) == 16 else None
     return footer_bound(raw, stored, kind)
-
-
-def row_groups_with_positions(data: ParquetData, positions: PositionSet) -> Mask:
-    """Return the row groups that hold one of these rows."""
-    metadata = data.file.metadata
-    ends = np.cumsum([metadata.row_group(i).num_rows for i in range(metadata.num_row_groups)])
-    ranks = np.array([positions.bitmap.rank(int(end) - 1) if end else 0 for end in ends], np.int64)
-    return np.asarray(np.diff(ranks, prepend=0) > 0)

@@ -1,0 +1,226 @@
+"""Read single pages of a Parquet file, which Arrow does not do: a few rows of a row group cost a few pages.
+
+The offset index of a column chunk tells which rows each of its pages holds. The wanted pages, after the dictionary of
+the chunk, are put before a footer of their own: a Parquet file of one column, which Arrow decodes like any other.
+
+Only columns with one value per row are read like this. If an index is missing, or does not fit the pages, there is
+nothing to choose from, and the caller reads the whole row group.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from neve.errors import CorruptFile
+from neve.io.parquet_footer import MAGIC, read_at
+from neve.io.thrift import (
+    BINARY,
+    I32,
+    I64,
+    LIST,
+    SPAN,
+    STRUCT,
+    DamagedThrift,
+    decode_struct,
+    encode_bytes,
+    encode_integer,
+    encode_list,
+    encode_struct,
+)
+from neve.io.untrusted import translate_decoder_errors
+from neve.model.values import combine_chunks
+
+# Parquet's fields by number
+_SCHEMA, _ROW_GROUPS, _CHUNKS, _CHUNK_METADATA, _INDEX_OFFSET, _INDEX_LENGTH, _CRYPTO = 2, 4, 1, 3, 4, 5, 8
+_REPETITION, _CHILDREN, _REPEATED = 3, 5, 2
+_TYPE, _ENCODINGS, _PATH, _CODEC = 1, 2, 3, 4
+_CHUNK_VALUES, _COMPRESSED_SIZE, _DATA_OFFSET, _DICTIONARY_OFFSET = 5, 7, 9, 11
+_LOCATIONS, _PAGE_OFFSET, _PAGE_SIZE, _FIRST_ROW = 1, 1, 2, 3
+_DATA_PAGE_HEADERS = (5, 8)  # old and new
+_VALUES_IN_PAGE = 1
+
+_MAX_GAP = 1 << 20  # bytes between two pages that are read along: another request would take longer
+_MAX_INDEX_BYTES = 16 << 20
+
+Rows = NDArray[np.int64]
+
+
+class _NoPages(Exception):
+    """The pages of a column cannot be read one by one."""
+
+
+@dataclass(frozen=True)
+class ColumnPages:
+    """The pages of a column in one row group, and what is needed to decode some of them."""
+
+    element: bytes  # of the schema, encoded
+    chunk_fields: tuple[tuple[int, int, bytes], ...]  # those that stay as they are stored
+    dictionary: tuple[int, int]  # where it begins and ends; empty if there is none
+    starts: Rows
+    ends: Rows
+    first_rows: Rows  # of each page, and the end of the last
+
+    def pages_with(self, rows: Rows) -> Rows:
+        """Return the pages that hold some of the rows of the row group."""
+        return np.unique(np.searchsorted(self.first_rows, rows, side="right") - 1)
+
+    def row_counts(self, pages: Rows) -> Rows:
+        """Return how many rows each of some pages has."""
+        return np.asarray(self.first_rows[pages + 1] - self.first_rows[pages])
+
+
+def find_pages(
+    stream: Any, footer: bytes, path: str, row_group: int, leaves: Sequence[int]
+) -> list[ColumnPages] | None:
+    """Return the pages of some columns in a row group; None if they cannot be read one by one."""
+    try:
+        metadata = decode_struct(footer)
+        elements = _leaf_elements(footer, metadata[_SCHEMA])
+        chunks = metadata[_ROW_GROUPS][row_group][_CHUNKS]
+        indexes = _read_ranges(stream, [_index_range(chunks[leaf]) for leaf in leaves], path)
+        return [
+            _column_pages(chunks[leaf][_CHUNK_METADATA], elements[leaf], decode_struct(index))
+            for leaf, index in zip(leaves, indexes, strict=True)
+        ]
+    except (DamagedThrift, _NoPages, LookupError, TypeError, ValueError, OverflowError, CorruptFile):
+        return None
+
+
+def read_pages(stream: Any, path: str, columns: Sequence[ColumnPages], rows: Rows) -> list[pa.Array] | None:
+    """Return the values of columns in some rows of the row group; None if a page does not hold what the index says."""
+    pages = [column.pages_with(rows) for column in columns]
+    ranges = [column.dictionary for column in columns]
+    for column, chosen in zip(columns, pages, strict=True):
+        ranges += zip(column.starts[chosen].tolist(), column.ends[chosen].tolist(), strict=True)
+    data = iter(_read_ranges(stream, ranges, path))
+    dictionaries = [next(data) for _ in columns]
+    arrays = []
+    for column, chosen, dictionary in zip(columns, pages, dictionaries, strict=True):
+        counts = column.row_counts(chosen)
+        encoded = [next(data) for _ in chosen]
+        if [_count_values(page) for page in encoded] != counts.tolist():
+            return None
+        values = _decode_pages(column, dictionary, encoded, int(counts.sum()), path)
+        page_of_row = np.searchsorted(column.first_rows[chosen], rows, side="right") - 1
+        shift = column.first_rows[chosen] - np.append(0, np.cumsum(counts)[:-1])  # pages left out before each page
+        arrays.append(values.take(pa.array(rows - shift[page_of_row])))
+    return arrays
+
+
+def _leaf_elements(footer: bytes, schema: Sequence[dict[int, Any]]) -> list[bytes | None]:
+    """Return the encoded schema elements of all columns; None for those inside other columns."""
+    elements: list[bytes | None] = []
+    open_children = [schema[0][_CHILDREN]]
+    for element in schema[1:]:
+        children = element.get(_CHILDREN) or 0
+        is_flat = len(open_children) == 1 and element.get(_REPETITION) != _REPEATED
+        if not children:
+            elements.append(footer[slice(*element[SPAN])] if is_flat else None)
+        open_children[-1] -= 1
+        open_children += [children] if children else []
+        while len(open_children) > 1 and not open_children[-1]:
+            open_children.pop()
+    return elements
+
+
+def _index_range(chunk: dict[int, Any]) -> tuple[int, int]:
+    """Return where the offset index of a chunk begins and ends."""
+    start, length = chunk[_INDEX_OFFSET], chunk[_INDEX_LENGTH]
+    if _CRYPTO in chunk or length > _MAX_INDEX_BYTES:
+        raise _NoPages
+    return start, start + length
+
+
+def _column_pages(chunk: dict[int, Any], element: bytes | None, index: dict[int, Any]) -> ColumnPages:
+    locations = [(one[_PAGE_OFFSET], one[_PAGE_SIZE], one[_FIRST_ROW]) for one in index[_LOCATIONS]]
+    starts, sizes, rows = np.array(locations, np.int64).reshape(-1, 3).T
+    begin = min(chunk[_DATA_OFFSET], chunk.get(_DICTIONARY_OFFSET) or chunk[_DATA_OFFSET])
+    first_rows, ends = np.append(rows, chunk[_CHUNK_VALUES]), starts + sizes
+    fits_chunk = (
+        len(starts)
+        and first_rows[0] == 0
+        and (np.diff(first_rows) > 0).all()
+        and (sizes > 0).all()
+        and (starts[1:] >= ends[:-1]).all()
+        and 0 <= begin <= starts[0]
+        and ends[-1] - begin <= chunk[_COMPRESSED_SIZE]
+    )
+    if element is None or not fits_chunk:
+        raise _NoPages
+    stored = (
+        (_TYPE, I32, encode_integer(chunk[_TYPE])),
+        (_ENCODINGS, LIST, encode_list(I32, [encode_integer(one) for one in chunk[_ENCODINGS]])),
+        (_PATH, LIST, encode_list(BINARY, [encode_bytes(name) for name in chunk[_PATH]])),
+        (_CODEC, I32, encode_integer(chunk[_CODEC])),
+    )
+    return ColumnPages(element, stored, (begin, int(starts[0])), starts, ends, first_rows)
+
+
+def _read_ranges(stream: Any, ranges: Sequence[tuple[int, int]], path: str) -> list[bytes]:
+    """Read parts of a file, neighbours at once; return them in the given order."""
+    order = sorted(range(len(ranges)), key=lambda n: ranges[n])
+    parts, start, data = [b""] * len(ranges), 0, b""
+    for rank, n in enumerate(order):
+        begin, end = ranges[n]
+        if end > start + len(data):
+            run_end = end
+            for other in order[rank + 1 :]:
+                if ranges[other][0] - run_end > _MAX_GAP:
+                    break
+                run_end = max(run_end, ranges[other][1])
+            start, data = begin, read_at(stream, begin, run_end - begin, path)
+        parts[n] = data[begin - start : end - start]
+    return parts
+
+
+def _count_values(page: bytes) -> int | None:
+    """Return the number of values in a data page, nulls included; None if it is not a data page."""
+    try:
+        header = decode_struct(page)
+    except DamagedThrift:
+        return None
+    of_data = next((header[number] for number in _DATA_PAGE_HEADERS if number in header), None)
+    return of_data.get(_VALUES_IN_PAGE) if isinstance(of_data, dict) else None
+
+
+def _decode_pages(column: ColumnPages, dictionary: bytes, pages: Sequence[bytes], rows: int, path: str) -> pa.Array:
+    content = b"".join([MAGIC, dictionary, *pages])
+    footer = _footer_of(column, len(dictionary), len(content), rows)
+    file = b"".join([content, footer, struct.pack("<I", len(footer)), MAGIC])
+    with translate_decoder_errors(path, "readable Parquet pages"):
+        table = pq.ParquetFile(
+            pa.BufferReader(file),
+            page_checksum_verification=True,
+            coerce_int96_timestamp_unit="us",
+            arrow_extensions_enabled=False,
+        ).read(use_threads=False)
+    if table.num_rows != rows:
+        raise CorruptFile(path, f"{rows} rows in {len(pages)} pages", f"{table.num_rows}")
+    return combine_chunks(table.column(0))
+
+
+def _footer_of(column: ColumnPages, dictionary_bytes: int, end: int, rows: int) -> bytes:
+    """Return the footer of a file of one column."""
+    count, size, first = encode_integer(rows), encode_integer(end - len(MAGIC)), encode_integer(len(MAGIC))
+    data_offset = encode_integer(len(MAGIC) + dictionary_bytes)
+    chunk = [*column.chunk_fields, (_CHUNK_VALUES, I64, count), (6, I64, size), (_COMPRESSED_SIZE, I64, size)]
+    chunk += [(_DATA_OFFSET, I64, data_offset), *([(_DICTIONARY_OFFSET, I64, first)] if dictionary_bytes else [])]
+    chunks = encode_list(STRUCT, [encode_struct([(2, I64, first), (_CHUNK_METADATA, STRUCT, encode_struct(chunk))])])
+    group = encode_struct([(_CHUNKS, LIST, chunks), (2, I64, size), (3, I64, count)])
+    root = encode_struct([(4, BINARY, encode_bytes(b"schema")), (_CHILDREN, I32, encode_integer(1))])
+    return encode_struct(
+        [
+            (1, I32, encode_integer(2)),
+            (_SCHEMA, LIST, encode_list(STRUCT, [root, column.element])),
+            (3, I64, count),
+            (_ROW_GROUPS, LIST, encode_list(STRUCT, [group])),
+        ]
+    )
