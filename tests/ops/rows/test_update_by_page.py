@@ -19,7 +19,8 @@ SMALL_PAGES = {"write.parquet.page-row-limit": "50", "write.parquet.page-size-by
 
 def rows(first: int) -> pa.Table:
     ids = range(first, first + COUNT)
-    return pa.table({"id": pa.array(ids, pa.int64()), "name": [f"n{i % 9}" for i in ids], "text": [str(i) for i in ids]})
+    names, texts = [f"n{i % 9}" for i in ids], [str(i) for i in ids]
+    return pa.table({"id": pa.array(ids, pa.int64()), "name": names, "text": texts})
 
 
 @pytest.fixture
