@@ -12,13 +12,17 @@ from __future__ import annotations
 
 import gc
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache
+from typing import Any
 from zipimport import zipimporter
 
+import numpy as np
 import pyarrow as pa
-from pyspark.sql import DataFrame
-from pyspark.sql.types import StructType
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql.types import DecimalType, StructType
+
+_LONG_DIGITS = 18  # of decimals that fit a 64-bit integer
 
 
 def skip_worker_cleanup() -> None:
@@ -37,15 +41,50 @@ Batches = Iterable[pa.RecordBatch]
 
 
 def map_in_arrow(rows: DataFrame, function: Callable[[Batches], Batches], schema: str | StructType) -> DataFrame:
-    """Call `mapInArrow`, which by itself would take dots and backticks in column names as syntax."""
-    names = list(rows.columns)
-    if not any("." in name or "`" in name for name in names):
+    """Call `mapInArrow`, which by itself would take dots and backticks in column names as syntax.
+
+    Decimals of up to 18 digits travel as integers: Spark would make a `BigDecimal` of each.
+    """
+    names, decimals = list(rows.columns), _decimals_as_integers(rows)
+    has_odd_names = any("." in name or "`" in name for name in names) or len({*map(str.lower, names)}) < len(names)
+    if not has_odd_names and not decimals:
         return rows.mapInArrow(_without_worker_cleanup(function), schema)
 
     def run(batches: Batches) -> Iterator[pa.RecordBatch]:
-        yield from function(batch.rename_columns(names) for batch in batches)
+        yield from function(_restore_columns(batch, names, decimals) for batch in batches)
 
-    return rows.toDF(*(f"c{n}" for n in range(len(names)))).mapInArrow(_without_worker_cleanup(run), schema)
+    safe = rows.toDF(*(f"c{n}" for n in range(len(names)))) if has_odd_names else rows
+    handed = safe.withColumns({safe.columns[n]: _unscaled_value(safe[safe.columns[n]]) for n in decimals})
+    return handed.mapInArrow(_without_worker_cleanup(run), schema)
+
+
+def _decimals_as_integers(rows: DataFrame) -> dict[int, pa.DataType]:
+    """Return the types of the columns that are handed over as integers, by their number."""
+    if not hasattr(rows, "_jdf"):  # Spark Connect cannot name the expression
+        return {}
+    kinds = {n: f.dataType for n, f in enumerate(rows.schema) if isinstance(f.dataType, DecimalType)}
+    return {n: pa.decimal128(k.precision, k.scale) for n, k in kinds.items() if k.precision <= _LONG_DIGITS}
+
+
+def _unscaled_value(column: Column) -> Column:
+    """Return the digits of a decimal as an integer, for which Spark has an expression but no function."""
+    jvm: Any = SparkSession.active()._jvm
+    convert = jvm.org.apache.spark.sql.classic.ExpressionUtils
+    expression = jvm.org.apache.spark.sql.catalyst.expressions.UnscaledValue(convert.expression(column._jc))
+    return Column(convert.column(expression))
+
+
+def _restore_columns(batch: pa.RecordBatch, names: list[str], decimals: Mapping[int, pa.DataType]) -> pa.RecordBatch:
+    columns = [_to_decimal(c, decimals[n]) if n in decimals else c for n, c in enumerate(batch.columns)]
+    return pa.RecordBatch.from_arrays(columns, names)
+
+
+def _to_decimal(unscaled: pa.Array, kind: pa.DataType) -> pa.Array:
+    validity, values = unscaled.buffers()
+    low = np.frombuffer(values, np.int64, len(unscaled))
+    words = np.empty((len(unscaled), 2), np.int64)
+    words[:, 0], words[:, 1] = low, low >> 63
+    return pa.Array.from_buffers(kind, len(unscaled), [validity, pa.py_buffer(words)])
 
 
 def _without_worker_cleanup(function: Callable[[Batches], Batches]) -> Callable[[Batches], Iterator[pa.RecordBatch]]:

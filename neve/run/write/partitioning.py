@@ -23,6 +23,7 @@ import mmh3
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 from pyiceberg import types as ice
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
@@ -151,20 +152,19 @@ class Partitioner:
             yield PartitionRows((), rows)
             return
         tuples = self.partition_tuples(rows)
-        codes = np.zeros(tuples.num_rows, np.int64)  # a number per row that is equal for rows of one partition
-        for column in tuples.columns:
-            if not pa.types.is_null(column.type):
-                encoded = np.asarray(column.dictionary_encode(null_encoding="encode").indices, np.int64)
-                codes = np.unique(codes * (int(encoded.max(initial=0)) + 1) + encoded, return_inverse=True)[1]
-        first_rows = np.unique(codes, return_index=True)[1]
-        starts = np.flatnonzero(np.diff(codes, prepend=-1))
+        codes = _number_tuples(tuples)
+        sizes, starts = np.bincount(codes), np.flatnonzero(np.diff(codes, prepend=-1))
         parts: Iterator[pa.RecordBatch]
-        if len(starts) == len(first_rows):
+        if len(starts) == len(sizes):
             first_rows = starts
             bounds = pairwise([*starts.tolist(), rows.num_rows])
             parts = (rows.slice(start, end - start) for start, end in bounds)
         else:
-            order, ends = np.argsort(codes, kind="stable"), np.cumsum(np.bincount(codes))
+            first_rows = np.empty(len(sizes), np.int64)
+            first_rows[codes[::-1]] = np.arange(len(codes))[::-1]  # the last one written is the first row
+            # Short integers are sorted in linear time.
+            order = np.argsort(codes.astype(np.uint16) if len(sizes) <= 1 << 16 else codes, kind="stable")
+            ends = np.cumsum(sizes)
             if copies:
                 parts = (rows.take(pa.array(row_list)) for row_list in np.split(order, ends[:-1]))
             else:
@@ -198,6 +198,25 @@ class Partitioner:
     def path(self, key: tuple[object, ...]) -> str:
         """Return the folders of a partition; empty if the spec does not separate rows."""
         return partition_path(self.specs, self.spec_id, key) if key else ""
+
+
+def _number_tuples(tuples: pa.RecordBatch) -> NDArray[np.integer]:
+    """Return a number per row, from 0 on, that is equal for equal tuples."""
+    codes: NDArray[np.integer] = np.zeros(tuples.num_rows, np.int32)
+    for column in tuples.columns:
+        if pa.types.is_null(column.type):
+            continue
+        added = _number_values(column)
+        if codes.any():
+            joined = codes.astype(np.int64) * (int(added.max(initial=0)) + 1) + added
+            added = _number_values(pa.array(joined))
+        codes = added
+    return codes
+
+
+def _number_values(values: pa.Array) -> NDArray[np.integer]:
+    numbers: NDArray[np.integer] = values.dictionary_encode(null_encoding="encode").indices.to_numpy()
+    return numbers
 
 
 def apply_transform(transform: Transform[Any, Any], source: ice.IcebergType, values: pa.Array) -> pa.Array:
