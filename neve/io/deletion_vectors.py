@@ -267,6 +267,10 @@ class PositionSet:
         """Return the positions that are in this set or in one of the others."""
         return PositionSet(self.bitmap.union(*(other.bitmap for other in others)))
 
+    def intersection(self, other: PositionSet) -> PositionSet:
+        """Return the positions that are in both sets."""
+        return PositionSet(self.bitmap & other.bitmap)
+
     def complement(self, rows: int) -> PositionSet:
         """Return the positions of a file with this many rows that are not in this set."""
         return PositionSet(FrozenBitMap64(BitMap64(range(rows)) - self.bitmap))

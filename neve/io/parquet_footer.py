@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import struct
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from neve.errors import CorruptFile, LimitExceeded, UnsupportedFeature
@@ -20,7 +21,7 @@ _TAIL = struct.Struct("<I4s")
 _LIMIT = 64 << 20
 
 # Parquet's fields by number
-_ROW_GROUPS, _COLUMN_ORDERS, _CHUNKS, _CHUNK_METADATA, _TYPE, _NUM_VALUES, _STATISTICS = 4, 7, 1, 3, 1, 5, 12
+_ROW_GROUPS, COLUMN_ORDERS, _CHUNKS, _CHUNK_METADATA, _TYPE, _NUM_VALUES, _STATISTICS = 4, 7, 1, 3, 1, 5, 12
 _OLD_MAX, _OLD_MIN, _NULL_COUNT, _MAX, _MIN, _MAX_IS_EXACT, _MIN_IS_EXACT = 1, 2, 3, 5, 6, 7, 8
 
 _FIXED_WIDTH = {0: "<?", 1: "<i", 2: "<q", 4: "<f", 5: "<d"}  # by physical type: boolean, int32, int64, float, double
@@ -54,7 +55,23 @@ class ChunkStatistics:
         return self.upper if self.is_upper_exact else None
 
 
-def read_footer(stream: Any, size: int, path: str) -> bytes:
+@dataclass(frozen=True)
+class Footer:
+    """The footer of a file, decoded when it is needed."""
+
+    raw: bytes
+    path: str
+
+    @cached_property
+    def fields(self) -> dict[int, Any]:
+        """The fields by number. Raises CorruptFile."""
+        try:
+            return decode_struct(self.raw)
+        except DamagedThrift as e:
+            raise CorruptFile(self.path, f"{len(self.raw)} bytes of a Parquet footer", str(e)) from None
+
+
+def read_footer(stream: Any, size: int, path: str) -> Footer:
     """Read the footer of an open file of `size` bytes, without the length and the magic after it."""
     start = max(0, size - _FIRST_READ_BYTES)
     end = read_at(stream, start, size - start, path)
@@ -70,17 +87,13 @@ def read_footer(stream: Any, size: int, path: str) -> bytes:
     missing = length + _TAIL.size - len(end)
     if missing > 0:
         end = read_at(stream, start - missing, missing, path) + end
-    return end[-_TAIL.size - length : -_TAIL.size]
+    return Footer(end[-_TAIL.size - length : -_TAIL.size], path)
 
 
-def parse_statistics(footer: bytes, path: str) -> list[list[ChunkStatistics]]:
+def parse_statistics(footer: Footer) -> list[list[ChunkStatistics]]:
     """Parse a footer; return the statistics of each column of each row group."""
-    try:
-        metadata = decode_struct(footer)
-    except DamagedThrift as e:
-        raise CorruptFile(path, f"{len(footer)} bytes of a Parquet footer", str(e)) from None
-    is_ordered = _COLUMN_ORDERS in metadata  # without column orders, the newer pair of bounds has no meaning
-    groups = _struct_list(metadata, _ROW_GROUPS)
+    is_ordered = COLUMN_ORDERS in footer.fields  # without column orders, the newer pair of bounds has no meaning
+    groups = _struct_list(footer.fields, _ROW_GROUPS)
     return [[_chunk_statistics(chunk, is_ordered) for chunk in _struct_list(group, _CHUNKS)] for group in groups]
 
 
@@ -91,8 +104,8 @@ def _chunk_statistics(chunk: dict[int, Any], is_ordered: bool) -> ChunkStatistic
     if low is None and high is None and kind not in _BYTE_ARRAYS:  # the old pair has no defined order for bytes
         low, high = statistics.get(_OLD_MIN), statistics.get(_OLD_MAX)
     return ChunkStatistics(
-        _decode_value(low, kind),
-        _decode_value(high, kind),
+        decode_bound(low, kind),
+        decode_bound(high, kind),
         _count_or_none(statistics.get(_NULL_COUNT)),
         _count_or_none(metadata.get(_NUM_VALUES)),
         statistics.get(_MIN_IS_EXACT, True) is True,
@@ -104,7 +117,8 @@ def _count_or_none(value: Any) -> int | None:
     return value if type(value) is int and value >= 0 else None
 
 
-def _decode_value(raw: Any, kind: Any) -> PhysicalValue | None:
+def decode_bound(raw: Any, kind: Any) -> PhysicalValue | None:
+    """Decode a bound of a column of a physical type; None if it does not fit the type."""
     if not isinstance(raw, bytes):
         return None
     if kind in _BYTE_ARRAYS:

@@ -3,6 +3,8 @@
 The offset index of a column chunk tells which rows each of its pages holds. The wanted pages, after the dictionary of
 the chunk, are put before a footer of their own: a Parquet file of one column, which Arrow decodes like any other.
 
+The column index has bounds of each page, which rule out pages as those of the footer rule out row groups.
+
 Only columns with one value per row are read like this. If an index is missing, or does not fit the pages, there is
 nothing to choose from, and the caller reads the whole row group.
 """
@@ -20,7 +22,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from neve.errors import CorruptFile
-from neve.io.parquet_footer import MAGIC, read_at
+from neve.io.parquet_footer import COLUMN_ORDERS, MAGIC, ChunkStatistics, Footer, decode_bound, read_at
 from neve.io.thrift import (
     BINARY,
     I32,
@@ -40,6 +42,8 @@ from neve.model.values import combine_chunks
 
 # Parquet's fields by number
 _SCHEMA, _ROW_GROUPS, _CHUNKS, _CHUNK_METADATA, _INDEX_OFFSET, _INDEX_LENGTH, _CRYPTO = 2, 4, 1, 3, 4, 5, 8
+_BOUNDS_OFFSET, _BOUNDS_LENGTH, _NULL_PAGES, _LOWER_BOUNDS, _UPPER_BOUNDS, _NULL_COUNTS = 6, 7, 1, 2, 3, 5
+_TRUE_ELEMENT = 1  # a true value in a list
 _REPETITION, _CHILDREN, _REPEATED = 3, 5, 2
 _TYPE, _ENCODINGS, _PATH, _CODEC = 1, 2, 3, 4
 _CHUNK_VALUES, _COMPRESSED_SIZE, _DATA_OFFSET, _DICTIONARY_OFFSET = 5, 7, 9, 11
@@ -55,6 +59,9 @@ Rows = NDArray[np.int64]
 
 class _NoPages(Exception):
     """The pages of a column cannot be read one by one."""
+
+
+_NO_INDEX = (DamagedThrift, _NoPages, LookupError, TypeError, ValueError, OverflowError, CorruptFile)
 
 
 @dataclass(frozen=True)
@@ -77,21 +84,57 @@ class ColumnPages:
         return np.asarray(self.first_rows[pages + 1] - self.first_rows[pages])
 
 
-def find_pages(
-    stream: Any, footer: bytes, path: str, row_group: int, leaves: Sequence[int]
-) -> list[ColumnPages] | None:
+def find_pages(stream: Any, footer: Footer, row_group: int, leaves: Sequence[int]) -> list[ColumnPages] | None:
     """Return the pages of some columns in a row group; None if they cannot be read one by one."""
     try:
-        metadata = decode_struct(footer)
-        elements = _leaf_elements(footer, metadata[_SCHEMA])
-        chunks = metadata[_ROW_GROUPS][row_group][_CHUNKS]
-        indexes = _read_ranges(stream, [_index_range(chunks[leaf]) for leaf in leaves], path)
+        elements = _leaf_elements(footer.raw, footer.fields[_SCHEMA])
+        chunks = footer.fields[_ROW_GROUPS][row_group][_CHUNKS]
+        ranges = [_index_range(chunks[leaf], _INDEX_OFFSET, _INDEX_LENGTH) for leaf in leaves]
+        indexes = _read_ranges(stream, ranges, footer.path)
         return [
             _column_pages(chunks[leaf][_CHUNK_METADATA], elements[leaf], decode_struct(index))
             for leaf, index in zip(leaves, indexes, strict=True)
         ]
-    except (DamagedThrift, _NoPages, LookupError, TypeError, ValueError, OverflowError, CorruptFile):
+    except _NO_INDEX:
         return None
+
+
+def page_statistics(
+    stream: Any, footer: Footer, row_group: int, leaves: Sequence[int]
+) -> list[tuple[Rows, list[ChunkStatistics]]] | None:
+    """Return the first rows and the statistics of the pages of some columns; None if the file does not have them."""
+    try:
+        columns = find_pages(stream, footer, row_group, leaves)
+        if columns is None or COLUMN_ORDERS not in footer.fields:  # without column orders, bounds have no meaning
+            return None
+        chunks = [footer.fields[_ROW_GROUPS][row_group][_CHUNKS][leaf] for leaf in leaves]
+        ranges = [_index_range(chunk, _BOUNDS_OFFSET, _BOUNDS_LENGTH) for chunk in chunks]
+        indexes = _read_ranges(stream, ranges, footer.path)
+        return [
+            (column.first_rows, _statistics_of_pages(column, chunk[_CHUNK_METADATA][_TYPE], decode_struct(index)))
+            for column, chunk, index in zip(columns, chunks, indexes, strict=True)
+        ]
+    except _NO_INDEX:
+        return None
+
+
+def _statistics_of_pages(column: ColumnPages, kind: int, index: dict[int, Any]) -> list[ChunkStatistics]:
+    counts = column.row_counts(np.arange(len(column.starts))).tolist()
+    unknown = [None] * len(counts)
+    listed = zip(
+        index[_NULL_PAGES],
+        index[_LOWER_BOUNDS],
+        index[_UPPER_BOUNDS],
+        index.get(_NULL_COUNTS, unknown),
+        counts,
+        strict=True,
+    )
+    return [
+        ChunkStatistics(None, None, count, count)
+        if is_null == _TRUE_ELEMENT
+        else ChunkStatistics(decode_bound(low, kind), decode_bound(high, kind), nulls, count)
+        for is_null, low, high, nulls, count in listed
+    ]
 
 
 def read_pages(stream: Any, path: str, columns: Sequence[ColumnPages], rows: Rows) -> list[pa.Array] | None:
@@ -131,9 +174,9 @@ def _leaf_elements(footer: bytes, schema: Sequence[dict[int, Any]]) -> list[byte
     return elements
 
 
-def _index_range(chunk: dict[int, Any]) -> tuple[int, int]:
-    """Return where the offset index of a chunk begins and ends."""
-    start, length = chunk[_INDEX_OFFSET], chunk[_INDEX_LENGTH]
+def _index_range(chunk: dict[int, Any], offset_field: int, length_field: int) -> tuple[int, int]:
+    """Return where an index of a chunk begins and ends."""
+    start, length = chunk[offset_field], chunk[length_field]
     if _CRYPTO in chunk or length > _MAX_INDEX_BYTES:
         raise _NoPages
     return start, start + length

@@ -12,6 +12,7 @@ null, which means an unknown bound.
 from __future__ import annotations
 
 from decimal import Decimal
+from functools import lru_cache
 from typing import Any
 from uuid import UUID
 
@@ -97,6 +98,7 @@ def to_comparable(values: Any, kind: ice.IcebergType) -> pa.Array:
     return values.cast(target)
 
 
+@lru_cache(maxsize=1 << 13, typed=True)  # the same literals are compared with every batch of rows
 def comparable_scalar(value: Any, kind: ice.IcebergType) -> pa.Scalar:
     """Convert the value of an expression literal to a scalar that compares with comparable columns."""
     if isinstance(value, str):

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from neve.errors import CorruptFile, UnsupportedFeature
-from neve.io.parquet_footer import ChunkStatistics, parse_statistics, read_footer
+from neve.io.parquet_footer import ChunkStatistics, Footer, parse_statistics, read_footer
 
 ROWS = pa.table(
     {
@@ -36,11 +36,11 @@ def stored(rows: pa.Table = ROWS, **options) -> io.BytesIO:
 
 
 def footer(stream: io.BytesIO) -> bytes:
-    return read_footer(stream, len(stream.getvalue()), "f")
+    return read_footer(stream, len(stream.getvalue()), "f").raw
 
 
 def statistics(stream: io.BytesIO) -> list[list[ChunkStatistics]]:
-    return parse_statistics(footer(stream), "f")
+    return parse_statistics(Footer(footer(stream), "f"))
 
 
 def test_statistics_are_those_arrow_finds():
@@ -89,7 +89,7 @@ def test_every_truncated_footer_is_refused():
     whole = footer(stored())
     for length in range(0, len(whole) - 1, 7):
         with pytest.raises(CorruptFile):
-            parse_statistics(whole[:length], "f")
+            parse_statistics(Footer(whole[:length], "f"))
 
 
 @pytest.mark.parametrize(
@@ -105,7 +105,7 @@ def test_every_truncated_footer_is_refused():
 )
 def test_hostile_footers_are_refused(hostile):
     with pytest.raises(CorruptFile):
-        parse_statistics(hostile, "f")
+        parse_statistics(Footer(hostile, "f"))
 
 
 def test_random_damage_is_read_or_refused():
@@ -115,6 +115,6 @@ def test_random_damage_is_read_or_refused():
         for at in chance.sample(range(len(whole)), 3):
             damaged[at] = chance.randrange(256)
         try:
-            parse_statistics(bytes(damaged), "f")
+            parse_statistics(Footer(bytes(damaged), "f"))
         except CorruptFile:
             continue

@@ -64,7 +64,7 @@ def stored(table: pa.Table, **options: Any) -> io.BytesIO:
 
 
 def pages_of(stream: io.BytesIO, row_group: int, leaves: list[int]) -> list[ColumnPages] | None:
-    return find_pages(stream, read_footer(stream, len(stream.getvalue()), "f"), "f", row_group, leaves)
+    return find_pages(stream, read_footer(stream, len(stream.getvalue()), "f"), row_group, leaves)
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
@@ -145,4 +145,4 @@ def test_a_damaged_index_never_gives_other_rows():
 
 
 def footer_of(data: bytes) -> bytes:
-    return read_footer(io.BytesIO(data), len(data), "f")
+    return read_footer(io.BytesIO(data), len(data), "f").raw

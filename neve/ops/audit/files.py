@@ -142,7 +142,7 @@ def _probe(io: FileIO, facts: TableFacts, path: str, file_format: str, is_encryp
 def _column_ranges(data: ParquetData, facts: TableFacts) -> tuple[ColumnRange, ...]:
     """Return the range of each column with a field id, over all row groups that have statistics."""
     fields = assign_field_ids(data.fields, data.path, facts.name_mapping, facts.schemas)
-    groups = parse_statistics(data.footer, data.path)
+    groups = parse_statistics(data.footer)
     leaves = list(_leaves(fields))
     if any(len(chunks) != len(leaves) for chunks in groups):
         widths = sorted({len(chunks) for chunks in groups})

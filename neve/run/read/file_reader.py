@@ -22,7 +22,7 @@ from neve.run.read.metadata_columns import POSITION
 from neve.run.read.parquet import ParquetData
 from neve.run.read.position_deletes import PositionDeleteCache, with_deleted_positions
 from neve.run.read.projection import Projection, bind_projection, fields_with_ids
-from neve.run.read.row_groups import row_groups_that_may_match
+from neve.run.read.row_groups import row_groups_that_may_match, rows_that_may_match
 from neve.run.read.tasks import FileTask, ReadTarget
 
 
@@ -60,7 +60,8 @@ def _read_file(task: FileTask, index: EqualityIndex) -> Iterator[pa.RecordBatch]
         data: DataFile = opened
         if target.predicate is not None and isinstance(opened, ParquetData):
             fields = fields_with_ids(opened, task.path, target)
-            data = opened.with_row_groups(row_groups_that_may_match(opened, fields, target.predicate))
+            selected = opened.with_row_groups(row_groups_that_may_match(opened, fields, target.predicate))
+            data = selected.with_rows(rows_that_may_match(selected, fields, target.predicate, task.part))
         if task.wanted is not None and isinstance(data, ParquetData):
             data = data.with_rows(task.wanted)
         deleted = task.positions

@@ -20,15 +20,15 @@ from pyiceberg.io import FileIO
 
 from neve.errors import CorruptFile
 from neve.io.deletion_vectors import PositionSet
-from neve.io.parquet_footer import read_footer
-from neve.io.parquet_pages import find_pages, read_pages
+from neve.io.parquet_footer import ChunkStatistics, Footer, read_footer
+from neve.io.parquet_pages import find_pages, page_statistics, read_pages
 from neve.io.untrusted import open_checked_file, translate_decoder_errors
 from neve.run.read.array_builders import BATCH_ROWS, ColumnBatch, FileRows
 from neve.run.read.field_ids import FileField, file_fields
 
 BATCH_BYTES = 32 << 20  # target for the decoded size of a batch; a single row may be larger
 
-_MIN_ROWS_PER_WANTED = 100  # of a row group: where one row in a hundred is wanted, nearly every page holds one
+_MAX_CHOSEN_BYTES = 64 << 20  # of rows that are read by their pages, and returned as one batch
 _MAX_PAGE_SHARE = 0.7  # of the rows of a row group: beyond it, single pages save less than they cost
 
 Mask = NDArray[np.bool_]
@@ -41,7 +41,7 @@ class ParquetData:
     path: str
     file: pq.ParquetFile
     stream: Any
-    footer: bytes
+    footer: Footer
     row_group_mask: Mask | None = None  # the row groups to read, when some are left out
     wanted: PositionSet | None = None  # the rows to read, when other rows may be left out
     prunes_nested: bool = True
@@ -78,37 +78,44 @@ class ParquetData:
 
     def with_rows(self, wanted: PositionSet) -> ParquetData:
         """Return the same file with these rows, and perhaps others; positions stay those of the whole file."""
-        return replace(self, wanted=wanted)
+        return replace(self, wanted=wanted if self.wanted is None else wanted.intersection(self.wanted))
 
-    def batches(self, leaves: Sequence[int], part: tuple[int, int] = (0, 1)) -> Iterator[ColumnBatch]:
-        """Yield the requested columns and their rows; `part` (k of n) selects the row groups whose middle is in it."""
-        metadata, start = self.file.metadata, 0
-        groups = [metadata.row_group(i) for i in range(metadata.num_row_groups)]
+    def selected_row_groups(self, part: tuple[int, int] = (0, 1)) -> Iterator[tuple[int, FileRows]]:
+        """Yield the number and the rows of each row group to read: those whose middle is in part k of n."""
+        groups = [self.file.metadata.row_group(ordinal) for ordinal in range(self.row_group_count)]
         sizes = [max(group.total_byte_size, 1) for group in groups]
-        total, ends = sum(sizes), list(accumulate(sizes))
+        total, ends, start = sum(sizes), list(accumulate(sizes)), 0
         for ordinal, group in enumerate(groups):
             is_selected = self.row_group_mask is None or self.row_group_mask[ordinal]
             middle_part = (2 * ends[ordinal] - sizes[ordinal]) * part[1] // (2 * total)
-            rows = FileRows(start, group.num_rows)
             if group.num_rows and is_selected and min(middle_part, part[1] - 1) == part[0]:
-                wanted = None if self.wanted is None else self.wanted.between(start, start + group.num_rows)
-                if wanted is None or len(wanted):
-                    chosen = None if wanted is None else self._read_rows(ordinal, rows, leaves, wanted)
-                    yield from self._read_row_group(ordinal, group, leaves, start) if chosen is None else [chosen]
+                yield ordinal, FileRows(start, group.num_rows)
             start += group.num_rows
+
+    def page_statistics(self, row_group: int, leaves: Sequence[int]) -> list[tuple[Any, list[ChunkStatistics]]] | None:
+        """Return the first rows and the statistics of the pages of some columns; None if the file has none."""
+        return page_statistics(self.stream, self.footer, row_group, leaves)
+
+    def batches(self, leaves: Sequence[int], part: tuple[int, int] = (0, 1)) -> Iterator[ColumnBatch]:
+        """Yield the requested columns and their rows, in one part of the file."""
+        for ordinal, group in self.selected_row_groups(part):
+            if self.wanted is None:
+                yield from self._read_row_group(ordinal, group, leaves)
+            elif len(wanted := self.wanted.between(group.start, group.start + group.count)):
+                chosen = self._read_rows(ordinal, group, leaves, wanted)
+                yield from self._read_row_group(ordinal, group, leaves) if chosen is None else [chosen]
 
     def _read_rows(
         self, ordinal: int, group: FileRows, leaves: Sequence[int], wanted: NDArray[np.int64]
     ) -> ColumnBatch | None:
         """Read some rows of a row group by their pages; None if that is not possible, or not worth it."""
-        if not leaves or len(wanted) * _MIN_ROWS_PER_WANTED > group.count:
+        max_rows = min(group.count * _MAX_PAGE_SHARE, _MAX_CHOSEN_BYTES / self._bytes_per_row(ordinal))
+        if not leaves or len(wanted) > max_rows:
             return None
-        columns = find_pages(self.stream, self.footer, self.path, ordinal, leaves)
-        rows = wanted - group.start
-        if (
-            columns is None
-            or max(c.row_counts(c.pages_with(rows)).sum() for c in columns) > group.count * _MAX_PAGE_SHARE
-        ):
+        columns, rows = find_pages(self.stream, self.footer, ordinal, leaves), wanted - group.start
+        if columns is None:
+            return None
+        if max(c.row_counts(c.pages_with(rows)).sum() for c in columns) > group.count * _MAX_PAGE_SHARE:
             return None
         arrays = read_pages(self.stream, self.path, columns, rows)
         types = {f.leaves.start: f.type for f in self.fields}
@@ -116,19 +123,23 @@ class ParquetData:
             return None
         return FileRows(int(wanted[0]), len(wanted), wanted), arrays
 
-    def _read_row_group(self, ordinal: int, group: Any, leaves: Sequence[int], start: int) -> Iterator[ColumnBatch]:
+    def _bytes_per_row(self, row_group: int) -> float:
+        group = self.file.metadata.row_group(row_group)
+        return max(group.total_byte_size / group.num_rows, 1)
+
+    def _read_row_group(self, ordinal: int, group: FileRows, leaves: Sequence[int]) -> Iterator[ColumnBatch]:
         # One row group per call: the reader buffers the column chunks of all groups that it gets.
         # Batches are sized as if all columns were read.
-        batch_rows = max(1, min(BATCH_ROWS, BATCH_BYTES * group.num_rows // max(group.total_byte_size, 1)))
+        batch_rows = max(1, min(BATCH_ROWS, int(BATCH_BYTES / self._bytes_per_row(ordinal))))
         row_count = 0
         with translate_decoder_errors(self.path, "readable Parquet pages"):
             for batch in self.file.reader.iter_batches(
                 batch_rows, row_groups=[ordinal], column_indices=list(leaves), use_threads=False
             ):
-                yield FileRows(start + row_count, batch.num_rows), batch.columns
+                yield FileRows(group.start + row_count, batch.num_rows), batch.columns
                 row_count += batch.num_rows
-        if row_count != group.num_rows:
-            raise CorruptFile(self.path, f"{group.num_rows} rows in row group {ordinal}", f"{row_count}")
+        if row_count != group.count:
+            raise CorruptFile(self.path, f"{group.count} rows in row group {ordinal}", f"{row_count}")
 
     def close(self) -> None:
         """Release the file."""
@@ -141,7 +152,7 @@ def open_parquet(io: FileIO, path: str, size: int | None) -> ParquetData:
     stream, length = open_checked_file(io, path, size)
     try:
         footer = read_footer(stream, length, path)
-        whole_footer = pa.BufferReader(b"PAR1" + footer + struct.pack("<I", len(footer)) + b"PAR1")
+        whole_footer = pa.BufferReader(b"PAR1" + footer.raw + struct.pack("<I", len(footer.raw)) + b"PAR1")
         with translate_decoder_errors(path, "a Parquet file"):
             file = pq.ParquetFile(
                 stream,

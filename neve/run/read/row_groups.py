@@ -1,4 +1,4 @@
-"""Skip row groups of a Parquet file that hold no matching row, by the statistics in its footer.
+"""Skip row groups and pages of a Parquet file that hold no matching row, by the statistics of the file.
 
 The rules are the same as for whole files (`neve.plan.ranges`); only the source of the bounds differs. If a statistic is
 missing, or its stored type is not one that the table could have written, it is unknown, and the row group is read.
@@ -10,7 +10,7 @@ units of the column's type.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
@@ -20,8 +20,11 @@ import pyarrow as pa
 from pyarrow import types as at
 from pyiceberg import types as ice
 from pyiceberg.expressions import BooleanExpression
+from pyiceberg.expressions.visitors import extract_field_ids
+from pyroaring import BitMap64, FrozenBitMap64
 
 from neve.errors import CorruptFile
+from neve.io.deletion_vectors import PositionSet
 from neve.io.parquet_footer import ChunkStatistics, parse_statistics
 from neve.model.values import comparable_type
 from neve.plan import ranges
@@ -35,6 +38,7 @@ _BYTES_TYPES = ice.StringType | ice.BinaryType | ice.FixedType
 _INTEGER_TYPES = ice.IntegerType | ice.LongType | ice.DateType
 _PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 _SECONDS_PER_DAY = 86_400
+_MIN_ROWS = 10_000  # in a row group whose pages are worth a look
 
 
 def footer_bound(raw: Any, stored: pa.DataType, kind: ice.IcebergType) -> Any:
@@ -76,24 +80,48 @@ def _integer_bound(raw: int, stored: pa.DataType, kind: ice.IcebergType) -> int 
 
 def row_groups_that_may_match(data: ParquetData, fields: Iterable[FileField], predicate: BooleanExpression) -> Mask:
     """Return a mask of the row groups that may hold a row that matches a bound predicate without NOT."""
-    groups = parse_statistics(data.footer, data.path)
+    groups = parse_statistics(data.footer)
     leaves = data.leaf_count
     if len(groups) != data.row_group_count or any(len(chunks) != leaves for chunks in groups):
         actual = f"{len(groups)} with {sorted({len(chunks) for chunks in groups})}"
         raise CorruptFile(data.path, f"{data.row_group_count} row groups of {leaves} columns", actual)
-    return ranges.may_match(_RowGroupRanges(groups, tuple(fields)), predicate)
+    return ranges.may_match(_StatisticRanges(groups, tuple(fields)), predicate)
+
+
+def rows_that_may_match(
+    data: ParquetData, fields: Sequence[FileField], predicate: BooleanExpression, part: tuple[int, int]
+) -> PositionSet:
+    """Return the rows in pages that may hold a match of such a predicate, in one part of a file."""
+    found = [_find_leaf(fields, field_id) for field_id in extract_field_ids(predicate)]
+    leaves = sorted({field.leaves.start for field in found if field is not None})
+    rows = BitMap64()
+    for ordinal, group in data.selected_row_groups(part):
+        pages = data.page_statistics(ordinal, leaves) if leaves and group.count > _MIN_ROWS else None
+        if pages is None:
+            rows.add_range(group.start, group.start + group.count)
+            continue
+        # Columns have pages of their own: between two bounds, no column begins another page.
+        bounds = np.unique(np.concatenate([first_rows for first_rows, _ in pages]))
+        pages_of_runs = [np.searchsorted(first_rows, bounds[:-1], side="right") - 1 for first_rows, _ in pages]
+        statistics = [
+            {leaf: pages[n][1][page] for n, (leaf, page) in enumerate(zip(leaves, of_run, strict=True))}
+            for of_run in zip(*pages_of_runs, strict=True)
+        ]
+        for run in np.flatnonzero(ranges.may_match(_StatisticRanges(statistics, tuple(fields)), predicate)):
+            rows.add_range(group.start + int(bounds[run]), group.start + int(bounds[run + 1]))
+    return PositionSet(FrozenBitMap64(rows))
 
 
 @dataclass(frozen=True)
-class _RowGroupRanges:
-    groups: Sequence[Sequence[ChunkStatistics]]
+class _StatisticRanges:
+    groups: Sequence[Sequence[ChunkStatistics] | Mapping[int, ChunkStatistics]]  # by the number of the leaf
     fields: tuple[FileField, ...]
 
     def __len__(self) -> int:
         return len(self.groups)
 
     def of(self, field: ice.NestedField) -> FieldRange:
-        """The range of a column in each row group."""
+        """The range of a column in each group of rows."""
         leaf = _find_leaf(self.fields, field.field_id)
         if leaf is None:
             unknown, always = pa.nulls(len(self), comparable_type(field.field_type)), np.ones(len(self), np.bool_)
