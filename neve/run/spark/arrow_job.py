@@ -24,7 +24,7 @@ from neve.run.spark.read_columns import column_by_name
 from neve.run.spark.session import session_option, temporary_options
 
 _BATCH_ROWS, _MAX_ROW_BYTES = 4096, 16 << 10  # a batch has at most 64 MiB, Spark's own limit
-_BATCH_ROWS_WITH_EXCHANGE = 512  # payloads of an exchange, in the same job, are larger than rows
+_BATCH_ROWS_WITH_EXCHANGE = 1024  # payloads of an exchange, in the same job, are larger than rows
 _ROWS_OPTION = "spark.sql.execution.arrow.maxRecordsPerBatch"
 _BYTES_OPTION = "spark.sql.execution.arrow.maxBytesPerBatch"
 _NOT_MEASURED = f"{(1 << 31) - 1}b"  # the maximum: Spark does not measure batches
