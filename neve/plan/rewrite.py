@@ -13,6 +13,7 @@ The filter selects files, never rows: all rows of a chosen file are kept.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -79,7 +80,8 @@ class _RewritePlanner:
         verdict = self.partitions.judge(self.data)
         codes = np.full(len(self.data), Reason.NOT_MATCHING_PARTITION, np.int8)
         rows = np.flatnonzero(verdict.keep)
-        files, predicate = self.data.take(rows), self.partitions.predicate
+        files = self.data if len(rows) == len(self.data) else self.data.take(rows)
+        predicate = self.partitions.predicate
         if predicate is not AlwaysTrue():
             codes[rows] = Reason.NOT_MATCHING_STATISTICS
             matching = np.flatnonzero(metrics_filter.may_match(files, predicate))
@@ -143,19 +145,36 @@ class _Candidates:
         codes[rows] = Reason.GROUP_TOO_SMALL
         codes[rows[worth.rows()]] = Reason.OVER_MAX_FILES
         codes[rows[chosen.rows()]] = self.reason_codes[rows[chosen.rows()]]
-        scans, index, groups = _GroupScans.of(self, chosen, rows), chosen.index_in_partition, []
         kind, _, direction = o.job_order.partition("-")
         keys = {"bytes": chosen.sums(sizes), "files": chosen.file_counts}
         key = keys.get(kind, np.zeros(len(chosen), np.int64))  # equal groups keep their order
         order = np.argsort(key if direction == "asc" else -key, kind="stable")
+        return tuple(self._file_groups(chosen, rows, order)), codes
+
+    def _file_groups(self, chosen: GroupSlices, rows: Rows, order: Rows) -> Iterator[FileGroup]:
+        """Yield the chosen groups, which are slices of `rows`, in an order."""
+        o, scans = self.planner.options, _GroupScans.of(self, chosen, rows)
+        sizes, row_counts = (
+            chosen.sums(self.files.numpy(name)[rows]).tolist() for name in ("file_size_in_bytes", "record_count")
+        )
+        delete_counts, index = np.diff(scans.delete_starts).tolist(), chosen.index_in_partition.tolist()
+        keeps_spec = self.planner.spec_mode is SpecMode.KEEP
         for group_id, at in enumerate(order.tolist()):
-            scan = scans[at]
-            partition, size = scan.files.partition_key(0), scan.stats.bytes
-            keeps_spec = self.planner.spec_mode is SpecMode.KEEP
-            spec_id = partition.spec_id if keeps_spec else self.planner.target_spec_id
-            counts = o.output_files(size), o.split_size(size)
-            groups.append(FileGroup(group_id, partition, int(index[at]), scan, spec_id, *counts))
-        return tuple(groups), codes
+            partition = self.files.partition_key(int(scans.file_rows[scans.file_starts[at]]))
+            yield FileGroup(
+                group_id,
+                partition,
+                index[at],
+                partition.spec_id if keeps_spec else self.planner.target_spec_id,
+                o.output_files(sizes[at]),
+                o.split_size(sizes[at]),
+                int(chosen.file_counts[at]),
+                delete_counts[at],
+                sizes[at],
+                row_counts[at],
+                scans,
+                at,
+            )
 
     def _is_worth_rewriting(self, groups: GroupSlices, sizes: Rows, is_deleted: Mask) -> Mask:
         o = self.planner.options
@@ -169,9 +188,12 @@ class _Candidates:
 
 @dataclass(frozen=True)
 class _GroupScans:
-    """The files of all groups and their deletes, sorted once; the scan of a group is a slice of each table."""
+    """Which files and deletes belong to each group, as slices of row numbers."""
 
-    scan_of_all_groups: ScanPlan
+    scan_of_all_files: ScanPlan  # without deletes attached
+    file_rows: Rows  # of all groups, one after the other
+    delete_rows: Rows
+    attached: pa.Table  # by the numbers within a group
     file_starts: Rows  # where the files of each group start, and the end of the last group
     delete_starts: Rows
     pair_starts: Rows
@@ -191,23 +213,23 @@ class _GroupScans:
         delete_starts = np.searchsorted(used, np.arange(len(groups) + 1) * count)
         pair_starts = np.searchsorted(of_pair, np.arange(len(groups) + 1))
         attached = pa.table({"file": file - starts[of_pair], "delete": index - delete_starts[of_pair]})
-        files, deletes = candidates.files.take(chosen), planner.deletes.take(used % count)
-        schema = planner.metadata.schema()
-        scan = ScanPlan(planner.snapshot_id, schema, files, deletes, attached, AlwaysTrue(), ScanStats())
-        return cls(scan, starts, delete_starts, pair_starts)
+        nothing, schema = attached.slice(0, 0), planner.metadata.schema()
+        scan = ScanPlan(
+            planner.snapshot_id, schema, candidates.files, planner.deletes, nothing, AlwaysTrue(), ScanStats()
+        )
+        return cls(scan, chosen, used % count, attached, starts, delete_starts, pair_starts)
 
     def __getitem__(self, group: int) -> ScanPlan:
-        files = _slice_of_group(self.scan_of_all_groups.files, self.file_starts, group)
-        deletes = _slice_of_group(self.scan_of_all_groups.deletes, self.delete_starts, group)
+        files = self.scan_of_all_files.files.take(_slice_of_group(self.file_rows, self.file_starts, group))
+        deletes = self.scan_of_all_files.deletes.take(_slice_of_group(self.delete_rows, self.delete_starts, group))
         start, end = self.pair_starts[group : group + 2].tolist()
         stats = ScanStats(files_considered=len(files), **size_counts(files, deletes))
-        attached = self.scan_of_all_groups.attached.slice(start, end - start)
-        return replace(self.scan_of_all_groups, files=files, deletes=deletes, attached=attached, stats=stats)
+        attached = self.attached.slice(start, end - start)
+        return replace(self.scan_of_all_files, files=files, deletes=deletes, attached=attached, stats=stats)
 
 
-def _slice_of_group(entries: EntryTable, starts: Rows, group: int) -> EntryTable:
-    start, end = starts[group : group + 2].tolist()
-    return EntryTable(entries.columns.slice(start, end - start), entries.specs)
+def _slice_of_group(rows: Rows, starts: Rows, group: int) -> Rows:
+    return rows[starts[group] : starts[group + 1]]
 
 
 def _delete_counts_and_shares(

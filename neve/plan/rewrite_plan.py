@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from enum import IntEnum, StrEnum
+from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -50,32 +51,42 @@ class Reason(IntEnum):
         return self >= Reason.TOO_SMALL
 
 
+class GroupScans(Protocol):
+    """The scans of all groups of a plan, by number."""
+
+    def __getitem__(self, group: int) -> ScanPlan:
+        """Return the files of a group, in order, and the deletes that apply to them."""
+
+
 @dataclass(frozen=True)
 class FileGroup:
-    """Files of one partition that are rewritten together."""
+    """Files of one partition that are rewritten together.
+
+    A plan may have a million groups, so a group holds counts, and builds the table of its files when it is asked for.
+    """
 
     group_id: int
     partition: PartitionKey
     index_in_partition: int
-    scan: ScanPlan  # the files, in order, and the deletes that apply to them
     output_spec_id: int
     output_files: int  # expected
     split_size: int  # bytes one task reads
+    file_count: int
+    delete_file_count: int
+    bytes: int  # of its files
+    rows: int  # in its files, before deletes
+    scans: GroupScans = field(repr=False, compare=False)
+    number_in_scans: int = field(repr=False, compare=False)
+
+    @property
+    def scan(self) -> ScanPlan:
+        """The files, in order, and the deletes that apply to them."""
+        return self.scans[self.number_in_scans]
 
     @property
     def files(self) -> EntryTable:
         """The files of the group."""
         return self.scan.files
-
-    @property
-    def bytes(self) -> int:
-        """The total size of its files."""
-        return self.scan.stats.bytes
-
-    @property
-    def rows(self) -> int:
-        """The number of rows in its files, before deletes."""
-        return self.scan.stats.rows
 
 
 @dataclass(frozen=True)
@@ -103,7 +114,7 @@ class RewritePlan(ExplainMixin):
     @property
     def files(self) -> int:
         """The number of files to rewrite."""
-        return sum(len(g.files) for g in self.groups)
+        return sum(g.file_count for g in self.groups)
 
     @property
     def bytes(self) -> int:
@@ -114,6 +125,10 @@ class RewritePlan(ExplainMixin):
     def is_empty(self) -> bool:
         """True if there is nothing to do."""
         return not self.groups
+
+    def chosen_files(self) -> EntryTable:
+        """Return the files to rewrite."""
+        return self.considered.filter(pa.array(is_chosen(self.reason_codes)))
 
     def reasons(self) -> pa.Table:
         """Return why each file of the table was chosen or not."""

@@ -31,8 +31,6 @@ from neve.ops.maintenance.rewrite_data_files import RewriteDataFiles
 from neve.ops.maintenance.rewrite_manifests import RewriteManifests
 from neve.ops.maintenance.rewrite_position_deletes import RewritePositionDeletes
 from neve.ops.verb import Execution, Verb
-from neve.plan.rewrite_plan import RewritePlan
-from neve.tree.entries import EntryTable
 
 _LAST_VERBS = ("rewrite_manifests", "expire_snapshots")  # after a change of files, manifests would need it again
 _PARTIAL_PROGRESS = {"partial-progress.enabled": True}
@@ -135,7 +133,7 @@ class Maintain(Verb[MaintenancePlan, MaintenanceResult]):
             if group.bytes > room:
                 break
             room -= group.bytes
-            files += len(group.files)
+            files += group.file_count
         return files
 
     def _write(self, context: TableContext, plan: MaintenancePlan, execution: Execution) -> MaintenanceResult:
@@ -208,17 +206,13 @@ def _data_file_proposals(context: TableContext) -> Iterator[Proposal]:
     if not small.is_empty:
         output_files = sum(g.output_files for g in small.groups)
         why = f"{plural(small.files, 'file')}, {plural(small.bytes, 'byte')}, to about {output_files}"
-        files_saved = small.files - output_files + sum(len(g.scan.deletes) for g in small.groups)
+        files_saved = small.files - output_files + sum(g.delete_file_count for g in small.groups)
         yield Proposal("rewrite_data_files", why, files_saved, small.bytes)
     if len(context.specs.by_id) > 1:
-        old = _all_files(RewriteDataFiles(context).upgrade_spec().plan(), context)
-        taken = pc.is_in(old["file_path"], value_set=_all_files(small, context)["file_path"].combine_chunks())
+        old = RewriteDataFiles(context).upgrade_spec().plan().chosen_files()
+        taken = pc.is_in(old["file_path"], value_set=small.chosen_files()["file_path"].combine_chunks())
         remaining = old.filter(pc.invert(taken))  # the compaction moves its files to the current spec too
         if len(remaining):
             size = int(pc.sum(remaining["file_size_in_bytes"]).as_py() or 0)
             why = f"{plural(len(remaining), 'file')}, {plural(size, 'byte')}, under old specs"
             yield Proposal("upgrade_spec", why, 0, size)
-
-
-def _all_files(plan: RewritePlan, context: TableContext) -> EntryTable:
-    return EntryTable.concat([g.files for g in plan.groups], context.specs)

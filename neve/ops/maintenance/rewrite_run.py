@@ -199,7 +199,7 @@ class RewriteRun:
             progress,
             groups_done=progress.groups_done + len(groups),
             bytes_done=progress.bytes_done + sum(g.bytes for g in groups),
-            files_done=progress.files_done + sum(len(g.files) for g in groups),
+            files_done=progress.files_done + sum(g.file_count for g in groups),
             seconds=self.execution.total_seconds,
         )
         emit(self.progress)
@@ -209,7 +209,7 @@ class RewriteRun:
         for rewrite in rewrites:
             before, after = rewrite.checksum_before, rewrite.checksum_after
             rows = sum(g.rows for g in rewrite.groups)
-            has_deletes = any(len(g.scan.deletes) for g in rewrite.groups)  # how many rows they delete is not known
+            has_deletes = any(g.delete_file_count for g in rewrite.groups)  # how many rows they delete is not known
             is_counted = all((g.files.numpy("record_count") >= 0).all() for g in rewrite.groups)  # not in old imports
             has_lost_rows = before is not None and not has_deletes and is_counted and before.rows != rows
             if before != after or has_lost_rows:
@@ -295,7 +295,7 @@ class RewriteRun:
                 group.group_id,
                 group.index_in_partition,
                 group.partition,
-                len(group.files),
+                group.file_count,
                 w.files.num_rows if len(w.groups) == 1 else None,
                 bytes_rewritten=group.bytes,
                 rows_before=group.rows,
@@ -325,7 +325,7 @@ class RewriteRun:
             )
 
     def _record_failed_groups(self, groups: Sequence[FileGroup], reason: str) -> None:
-        failed = (GroupResult(g.group_id, g.index_in_partition, g.partition, len(g.files), 0, reason) for g in groups)
+        failed = (GroupResult(g.group_id, g.index_in_partition, g.partition, g.file_count, 0, reason) for g in groups)
         self.result = replace(self.result, failed_groups=(*self.result.failed_groups, *failed))
 
     def _count_planned_groups(self, groups: Sequence[FileGroup]) -> None:
@@ -334,7 +334,7 @@ class RewriteRun:
             progress,
             groups=progress.groups + len(groups),
             bytes=progress.bytes + sum(g.bytes for g in groups),
-            files=progress.files + sum(len(g.files) for g in groups),
+            files=progress.files + sum(g.file_count for g in groups),
         )
         emit(self.progress)
 
