@@ -66,6 +66,7 @@ bench-metadata: $(READY)
 	$(BIN)/python -m bench.metadata
 	$(BIN)/python -m bench.tree
 	$(BIN)/python -m bench.grown_trees
+	$(BIN)/python -m bench.report
 
 bench-scan: $(READY)
 	$(BIN)/python -m bench.scan

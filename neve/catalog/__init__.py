@@ -20,6 +20,7 @@ from neve.catalog.tables import (
     identifier_of,
     list_tables,
     load_table,
+    refresh_table,
     register_table,
     rename_table,
 )
@@ -44,6 +45,7 @@ __all__ = [
     "load_table",
     "open_catalog",
     "read_metadata",
+    "refresh_table",
     "register_table",
     "rename_table",
 ]

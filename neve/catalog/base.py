@@ -72,6 +72,10 @@ class NeveCatalog(Catalog):
         table = NewTable(converted, partition_spec, sort_order, location, texts, version)
         return self.create(self.identifier_to_tuple(identifier), table)
 
+    def refresh_table(self, table: Table) -> Table:
+        """Return the newest state of a table."""
+        return self.load_table(table.name())
+
     def swap_status(self, lost_swap: MaybeSwapped) -> SwapStatus:
         """Find out how a swap with a lost answer ended. LANDED and NEVER are proofs."""
         try:

@@ -26,8 +26,6 @@ from neve.model.new_table import empty_metadata, validate_metadata
 from neve.model.properties import properties_of
 
 _VERSION = re.compile(r"v?([0-9]{1,18})[-.]")
-_RANDOM_NAME = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}[^/]*$")
-_MAX_RECENT = 4
 _MAX_LEFTOVERS = 20  # a folder with more files is not inspected, but counts as taken
 
 
@@ -63,26 +61,6 @@ def read_metadata(io: FileIO, location: str) -> TableMetadata:
     except MissingFile as e:
         raise MissingFile(location, "the catalog") from e
     return parse_metadata(raw, location)
-
-
-class RecentMetadata:
-    """Reads metadata files, and keeps the last few: a verb that finds the table unchanged does not read it again.
-
-    Only files with a random name are kept, because nobody writes another file under such a name.
-    """
-
-    def __init__(self) -> None:
-        self._metadata_by_location: dict[str, TableMetadata] = {}
-
-    def read(self, io: FileIO, location: str) -> TableMetadata:
-        """Return the metadata at a location. Raises what `read_metadata` raises."""
-        kept = dict(self._metadata_by_location)  # threads share it: each replaces it as a whole
-        if (metadata := kept.pop(location, None)) is None:
-            metadata = read_metadata(io, location)
-        if _RANDOM_NAME.search(location):
-            newest = [*kept.items(), (location, metadata)][-_MAX_RECENT:]
-            self._metadata_by_location = dict(newest)
-        return metadata
 
 
 def write_metadata(io: FileIO, location: str, metadata: TableMetadata) -> None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
-from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
@@ -26,7 +25,6 @@ from sqlalchemy.pool import NullPool
 
 from neve.catalog.base import NeveCatalog, NewTable, check_requirements
 from neve.catalog.metadata_files import (
-    RecentMetadata,
     StagedMetadata,
     free_location,
     next_metadata_location,
@@ -75,6 +73,12 @@ class SqlCatalogMixin(NeveCatalog, IcebergSqlCatalog):
     def load_table(self, identifier: str | Identifier) -> Table:
         """Load a table with metadata of `neve.model.metadata`."""
         return self._read_database(lambda: super(SqlCatalogMixin, self).load_table(identifier), "a table")
+
+    def refresh_table(self, table: Table) -> Table:
+        """Return the newest state of a table; its metadata is not read again if it has not changed."""
+        location = self._read_database(lambda: self._current_location(table.name()), "a table")
+        is_ours = isinstance(table.metadata, TableMetadata)
+        return table if is_ours and location == table.metadata_location else self.load_table(table.name())
 
     def namespace_exists(self, namespace: str | Identifier) -> bool:
         """Check whether a namespace exists."""
@@ -179,13 +183,9 @@ class SqlCatalogMixin(NeveCatalog, IcebergSqlCatalog):
     def _convert_orm_to_iceberg(self, orm_table: IcebergTables) -> Table:
         if not (location := orm_table.metadata_location):
             raise NoSuchTableError(f"Table {orm_table.table_name} has no metadata location in the catalog")
-        metadata = self._recent_metadata.read(self._load_file_io(EMPTY_DICT, location), location)
+        metadata = read_metadata(self._load_file_io(EMPTY_DICT, location), location)
         identifier = (*Catalog.identifier_to_tuple(orm_table.table_namespace), orm_table.table_name)
         return self._make_table(identifier, metadata, location)
-
-    @cached_property
-    def _recent_metadata(self) -> RecentMetadata:
-        return RecentMetadata()
 
     def _make_table(self, identifier: Identifier, metadata: TableMetadata, location: str) -> Table:
         # Only properties of the catalog: those of the table come from storage and must not choose code or endpoints.

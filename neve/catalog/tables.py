@@ -52,6 +52,12 @@ def load_table(catalog: NeveCatalog, identifier: str | Identifier) -> Table:
         return catalog.load_table(parts)
 
 
+def refresh_table(catalog: NeveCatalog, table: Table) -> Table:
+    """Return the newest state of a table; raises what `load_table` raises."""
+    with _translate_missing_table(catalog, table.name()):
+        return catalog.refresh_table(table)
+
+
 def drop_table(catalog: NeveCatalog, identifier: str | Identifier) -> None:
     """Remove a table from the catalog. Its files stay."""
     parts = identifier_of(identifier)

@@ -6,7 +6,8 @@ their specs.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, TypeAlias
 
@@ -102,6 +103,7 @@ class Committed:
     snapshot_id: int | None
     location: str
     attempts: int
+    summary: Mapping[str, str] = field(default_factory=dict, repr=False, compare=False)  # of the snapshot
 
 
 @dataclass(frozen=True, slots=True)

@@ -141,7 +141,7 @@ class _Commit:
         self.observe(Phase.REFRESH)
         name = ".".join(self.table.name())
         try:
-            table = self.catalog.load_table(self.table.name())
+            table = self.catalog.refresh_table(self.table)
         except NoSuchTableError as e:
             raise _TableMissing(f"Table {name} does not exist any more. Nothing landed.") from e
         if are_different_tables(table_identity(table.metadata), table_identity(self.table.metadata)):
@@ -262,7 +262,8 @@ class _Commit:
         discard_losing_attempts(
             self.table.io, self.written_files, snapshot, metadata, logged, used, self.files_of_this_commit
         )
-        return Committed(snapshot.snapshot_id, location, self.attempts)
+        summary = snapshot.summary.additional_properties if snapshot.summary else {}
+        return Committed(snapshot.snapshot_id, location, self.attempts, summary)
 
     def confirm_rejection(self, rejected: Rejected) -> Outcome:
         """Look once more before files are deleted: a swap that was reported as lost may have landed."""

@@ -12,7 +12,7 @@ from pyiceberg.table.refs import SnapshotRefType
 from pyiceberg.table.snapshots import Snapshot
 from pyspark.sql import SparkSession
 
-from neve.catalog import list_tables, load_table
+from neve.catalog import list_tables, load_table, refresh_table
 from neve.catalog.base import NeveCatalog
 from neve.commit.actions import Action
 from neve.commit.environment import Environment
@@ -87,7 +87,7 @@ class TableContext:
 
     def refreshed(self) -> TableContext:
         """Return the newest state of the table."""
-        return replace(self, iceberg=load_table(self.catalog, self.iceberg.name()))
+        return replace(self, iceberg=refresh_table(self.catalog, self.iceberg))
 
     def commit(
         self,
@@ -188,11 +188,6 @@ class TableContext:
             yield snapshot
             parent = snapshot.parent_snapshot_id
             snapshot = None if parent is None else self.metadata.snapshot_by_id(parent)
-
-    def snapshot_summary(self, snapshot_id: int | None) -> Mapping[str, str]:
-        """Return the properties in the summary of a snapshot; empty if the table does not have the snapshot."""
-        snapshot = None if snapshot_id is None else self.metadata.snapshot_by_id(snapshot_id)
-        return snapshot.summary.additional_properties if snapshot is not None and snapshot.summary else {}
 
 
 @dataclass(frozen=True)

@@ -58,7 +58,7 @@ class GroupScans(Protocol):
         """Return the files of a group, in order, and the deletes that apply to them."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class FileGroup:
     """Files of one partition that are rewritten together.
 

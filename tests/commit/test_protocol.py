@@ -65,6 +65,9 @@ class Faulty:
             return self.seen
         return self.real.load_table(name)
 
+    def refresh_table(self, table: Table) -> Table:
+        return self.load_table(table.name())
+
     def swap(self, table: Table, requirements: Any, updates: Any) -> Any:
         how = self.swaps.pop(0) if self.swaps else "ok"
         if how == "down":

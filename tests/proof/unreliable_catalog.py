@@ -63,6 +63,9 @@ class Unreliable(EmbeddedCatalog):
     def load_table(self, identifier: Any) -> Any:
         return self.stale.pop() if self.stale else super().load_table(identifier)
 
+    def refresh_table(self, table: Any) -> Any:
+        return self.load_table(table.name())
+
     def swap_status(self, unknown: MaybeSwapped) -> SwapStatus:
         """Answer like a catalog that may still be processing the request."""
         self.looks += 1

@@ -113,7 +113,7 @@ class RewriteManifests(SnapshotVerb[ManifestPlan, RewriteManifestsResult]):
         committed = execution.committed
         if committed.snapshot_id is None:
             return RewriteManifestsResult(manifests_kept=plan.manifests_kept, reruns=execution.reruns)
-        summary = context.refreshed().snapshot_summary(committed.snapshot_id)
+        summary = committed.summary
         return RewriteManifestsResult(
             snapshot_id=committed.snapshot_id,
             manifests_rewritten=plan.manifests,

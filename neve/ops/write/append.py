@@ -78,18 +78,15 @@ class WriteRows(SnapshotVerb[WritePlan, WriteResult]):
     def _result(
         self, context: TableContext, plan: WritePlan, written: WrittenRows, execution: Execution
     ) -> WriteResult:
-        committed = execution.committed
-        files = written.files
-        state = context if committed.snapshot_id is None else context.refreshed()
-        summary = state.snapshot_summary(committed.snapshot_id)
+        committed, files = execution.committed, written.files
         return WriteResult(
             snapshot_id=committed.snapshot_id,
             rows_added=pc.sum(files["record_count"]).as_py() or 0,
             files_added=len(files),
             bytes_added=pc.sum(files["file_size_in_bytes"]).as_py() or 0,
             files_added_by_spec=files.count_by_spec(),
-            files_removed=int(summary.get("deleted-data-files", 0)),
-            rows_removed=int(summary.get("deleted-records", 0)),
+            files_removed=int(committed.summary.get("deleted-data-files", 0)),
+            rows_removed=int(committed.summary.get("deleted-records", 0)),
             attempts=committed.attempts,
             seconds=execution.seconds,
         )
