@@ -310,20 +310,20 @@ def test_a_file_that_is_committed_meanwhile_stays(aged: Aged, monkeypatch: pytes
     """A slow job commits an old file after the listing, another one after the plan."""
     stray(aged, "data/slow.parquet", "data/slower.parquet", "data/lost.parquet")
     kit, search = aged.kit, aged.table.remove_orphan_files().dry_run(False)
-    load, loads = kit.catalog.load_table, []
+    refresh, refreshed = kit.catalog.refresh_table, []
 
-    def loading(name: Any) -> Any:
-        loads.append(name)
-        if len(loads) == 2:
+    def commit_before_refresh(table: Any) -> Any:
+        refreshed.append(table)
+        if len(refreshed) == 2:
             monkeypatch.undo()
             kit.ok(Append(kit.data("slow"), fast=True))
-            monkeypatch.setattr(kit.catalog, "load_table", loading)
-        if len(loads) == 3:
+            monkeypatch.setattr(kit.catalog, "refresh_table", commit_before_refresh)
+        if len(refreshed) == 3:
             monkeypatch.undo()
             kit.ok(Append(kit.data("slower"), fast=True))
-        return load(name)
+        return refresh(table)
 
-    monkeypatch.setattr(kit.catalog, "load_table", loading)
+    monkeypatch.setattr(kit.catalog, "refresh_table", commit_before_refresh)
     done = search.execute()
     assert aged.relative(done.orphans) == {"data/lost.parquet"} and done.files_deleted == 1
     assert {"data/slow.parquet", "data/slower.parquet"} <= set(kit.files_on_disk())
