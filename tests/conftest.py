@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -13,6 +14,7 @@ from pyiceberg.io.pyarrow import PyArrowFileIO
 from pyspark.sql import SparkSession
 
 import neve
+from neve.run.read import parquet
 from neve.run.spark.session import local_session
 from tests.peers import agreement_counts as tally
 from tests.peers.jars import NotToBeHad
@@ -99,6 +101,20 @@ def lake_dir(tmp_path: Path) -> Path:
 def io() -> FileIO:
     """What reads and writes the files of this machine."""
     return PyArrowFileIO()
+
+
+@pytest.fixture
+def page_reads(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The number of rows in each read of single Parquet pages."""
+    counts: list[int] = []
+    read_pages = parquet.read_pages
+
+    def spy(stream: Any, path: str, columns: Any, chosen: Any) -> Any:
+        counts.append(len(chosen))
+        return read_pages(stream, path, columns, chosen)
+
+    monkeypatch.setattr(parquet, "read_pages", spy)
+    return counts
 
 
 @pytest.fixture

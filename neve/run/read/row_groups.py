@@ -91,7 +91,7 @@ def row_groups_that_may_match(data: ParquetData, fields: Iterable[FileField], pr
 def rows_that_may_match(
     data: ParquetData, fields: Sequence[FileField], predicate: BooleanExpression, part: tuple[int, int]
 ) -> PositionSet:
-    """Return the rows in pages that may hold a match of such a predicate, in one part of a file."""
+    """Return the rows of pages that may hold a match of a bound predicate without NOT, in one part of a file."""
     found = [_find_leaf(fields, field_id) for field_id in extract_field_ids(predicate)]
     leaves = sorted({field.leaves.start for field in found if field is not None})
     rows = BitMap64()

@@ -19,7 +19,7 @@ from zipimport import zipimporter
 
 import numpy as np
 import pyarrow as pa
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame
 from pyspark.sql.types import DecimalType, StructType
 
 _LONG_DIGITS = 18  # of decimals that fit a 64-bit integer
@@ -54,7 +54,7 @@ def map_in_arrow(rows: DataFrame, function: Callable[[Batches], Batches], schema
         yield from function(_restore_columns(batch, names, decimals) for batch in batches)
 
     safe = rows.toDF(*(f"c{n}" for n in range(len(names)))) if has_odd_names else rows
-    handed = safe.withColumns({safe.columns[n]: _unscaled_value(safe[safe.columns[n]]) for n in decimals})
+    handed = safe.withColumns({safe.columns[n]: _unscaled_value(safe, safe.columns[n]) for n in decimals})
     return handed.mapInArrow(_without_worker_cleanup(run), schema)
 
 
@@ -66,11 +66,11 @@ def _decimals_as_integers(rows: DataFrame) -> dict[int, pa.DataType]:
     return {n: pa.decimal128(k.precision, k.scale) for n, k in kinds.items() if k.precision <= _LONG_DIGITS}
 
 
-def _unscaled_value(column: Column) -> Column:
-    """Return the digits of a decimal as an integer, for which Spark has an expression but no function."""
-    jvm: Any = SparkSession.active()._jvm
+def _unscaled_value(rows: DataFrame, name: str) -> Column:
+    """Return the digits of a decimal column as an integer, for which Spark has an expression but no function."""
+    jvm: Any = rows.sparkSession._jvm
     convert = jvm.org.apache.spark.sql.classic.ExpressionUtils
-    expression = jvm.org.apache.spark.sql.catalyst.expressions.UnscaledValue(convert.expression(column._jc))
+    expression = jvm.org.apache.spark.sql.catalyst.expressions.UnscaledValue(convert.expression(rows[name]._jc))
     return Column(convert.column(expression))
 
 
@@ -81,10 +81,10 @@ def _restore_columns(batch: pa.RecordBatch, names: list[str], decimals: Mapping[
 
 def _to_decimal(unscaled: pa.Array, kind: pa.DataType) -> pa.Array:
     validity, values = unscaled.buffers()
-    low = np.frombuffer(values, np.int64, len(unscaled))
-    words = np.empty((len(unscaled), 2), np.int64)
+    low = np.frombuffer(values, np.int64, unscaled.offset + len(unscaled))
+    words = np.empty((len(low), 2), np.int64)
     words[:, 0], words[:, 1] = low, low >> 63
-    return pa.Array.from_buffers(kind, len(unscaled), [validity, pa.py_buffer(words)])
+    return pa.Array.from_buffers(kind, len(unscaled), [validity, pa.py_buffer(words)], offset=unscaled.offset)
 
 
 def _without_worker_cleanup(function: Callable[[Batches], Batches]) -> Callable[[Batches], Iterator[pa.RecordBatch]]:

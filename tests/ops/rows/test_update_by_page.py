@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pyarrow as pa
 import pytest
 
 import neve
-from neve.run.read import parquet
 from neve.table import Table
 from tests.ops.conftest import use_engine
 
@@ -21,20 +18,6 @@ def rows(first: int) -> pa.Table:
     ids = range(first, first + COUNT)
     names, texts = [f"n{i % 9}" for i in ids], [str(i) for i in ids]
     return pa.table({"id": pa.array(ids, pa.int64()), "name": names, "text": texts})
-
-
-@pytest.fixture
-def reads(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """The number of rows of each read by pages."""
-    counts: list[int] = []
-    read_pages = parquet.read_pages
-
-    def spy(stream: Any, path: str, columns: Any, chosen: Any) -> Any:
-        counts.append(len(chosen))
-        return read_pages(stream, path, columns, chosen)
-
-    monkeypatch.setattr(parquet, "read_pages", spy)
-    return counts
 
 
 def make_table(lake: neve.Lake, version: int, deletes: str) -> Table:
@@ -52,7 +35,7 @@ def make_table(lake: neve.Lake, version: int, deletes: str) -> Table:
 @pytest.mark.parametrize("deletes", ["", "id IN (8, 1234) OR id BETWEEN 4000 AND 4010"])
 @pytest.mark.parametrize("version", [2, 3, 4])
 def test_only_the_named_rows_change(
-    spark_lake: neve.Lake, monkeypatch: pytest.MonkeyPatch, reads: list[int], version: int, deletes: str
+    spark_lake: neve.Lake, monkeypatch: pytest.MonkeyPatch, page_reads: list[int], version: int, deletes: str
 ):
     use_engine(monkeypatch, "process")
     table = make_table(spark_lake, version, deletes)
@@ -64,10 +47,10 @@ def test_only_the_named_rows_change(
     for key in changed:
         before[key] = {**before[key], "name": before[key]["name"] + "!"}
     assert {row["id"]: row for row in table.to_arrow().to_pylist()} == before
-    assert result.rows_updated == len(changed) == sum(reads)
+    assert result.rows_updated == len(changed) == sum(page_reads)
 
 
-def test_rows_keep_their_identity(spark_lake: neve.Lake, monkeypatch: pytest.MonkeyPatch, reads: list[int]):
+def test_rows_keep_their_identity(spark_lake: neve.Lake, monkeypatch: pytest.MonkeyPatch, page_reads: list[int]):
     use_engine(monkeypatch, "process")
     table = make_table(spark_lake, 3, "")
     lineage = ("id", "_row_id", "_last_updated_sequence_number")
@@ -76,4 +59,4 @@ def test_rows_keep_their_identity(spark_lake: neve.Lake, monkeypatch: pytest.Mon
     after = {row["id"]: row for row in table.scan(columns=lineage).to_arrow().to_pylist()}
     assert {key: row["_row_id"] for key, row in after.items()} == {key: row["_row_id"] for key, row in before.items()}
     moved = {key for key, row in after.items() if row != before[key]}
-    assert moved == {7, 5234} and sum(reads) == 2
+    assert moved == {7, 5234} and sum(page_reads) == 2

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -12,7 +11,6 @@ import pyarrow.parquet as pq
 import pytest
 
 import neve
-from neve.run.read import parquet
 from neve.table import Table
 
 COUNT = 30_000
@@ -26,20 +24,6 @@ def rows() -> pa.Table:
     names = pa.array([f"n{n:05d}" if n % 50 else None for n in ids])
     shuffled = pa.array(random.permutation(ids))
     return pa.table({"id": pa.array(ids), "name": names, "value": values, "other": shuffled})
-
-
-@pytest.fixture
-def read_rows(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """The number of rows of each read by pages."""
-    counts: list[int] = []
-    read_pages = parquet.read_pages
-
-    def spy(stream: Any, path: str, columns: Any, chosen: Any) -> Any:
-        counts.append(len(chosen))
-        return read_pages(stream, path, columns, chosen)
-
-    monkeypatch.setattr(parquet, "read_pages", spy)
-    return counts
 
 
 @pytest.fixture
@@ -68,14 +52,14 @@ CONDITIONS: dict[str, tuple[pc.Expression, int]] = {  # what Arrow evaluates, an
 
 
 @pytest.mark.parametrize("condition", CONDITIONS)
-def test_the_rows_are_those_of_the_whole_table(table: Table, read_rows: list[int], condition: str):
+def test_the_rows_are_those_of_the_whole_table(table: Table, page_reads: list[int], condition: str):
     expected, most = CONDITIONS[condition]
     found = table.scan(condition).to_arrow().sort_by("id")
     assert found.equals(rows().filter(expected).cast(found.schema))
-    assert sum(read_rows) <= most and (most == COUNT or read_rows)
+    assert sum(page_reads) <= most and (most == COUNT or page_reads)
 
 
-def test_files_of_other_writers_are_read_alike(tmp_path: Path, lake: neve.Lake, read_rows: list[int]):
+def test_files_of_other_writers_are_read_alike(tmp_path: Path, lake: neve.Lake, page_reads: list[int]):
     """Their row groups, page sizes and truncated bounds differ."""
     table = lake.create_table("db.t", "id bigint, name string, value double, other bigint", format_version=2)
     path = tmp_path / "other.parquet"
@@ -84,4 +68,4 @@ def test_files_of_other_writers_are_read_alike(tmp_path: Path, lake: neve.Lake, 
     for condition, (expected, _) in CONDITIONS.items():
         found = table.refresh().scan(condition).to_arrow().sort_by("id")
         assert found.equals(rows().filter(expected).cast(found.schema)), condition
-    assert read_rows
+    assert page_reads

@@ -8,7 +8,7 @@ from decimal import Decimal
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
-from neve.run.spark.arrow_exchange import from_ipc, map_in_arrow, to_ipc
+from neve.run.spark.arrow_exchange import _to_decimal, from_ipc, map_in_arrow, to_ipc
 
 Batches = Iterable[pa.RecordBatch]
 TEXTS = ["0", "-0.01", "9999999999.99", "-9999999999.99", None]
@@ -38,3 +38,8 @@ def test_odd_names_and_names_that_differ_in_case(spark: SparkSession):
     found = received(rows)
     assert found.column_names == ["a.b", "c`d", "e", "E"]
     assert found.to_pylist() == [{"a.b": Decimal("1.5"), "c`d": Decimal("2.5"), "e": Decimal("1.5"), "E": 0}]
+
+
+def test_a_slice_of_integers_becomes_its_own_decimals():
+    digits = pa.array([1, 25, None, -40]).slice(1, 3)
+    assert _to_decimal(digits, pa.decimal128(4, 1)).to_pylist() == [Decimal("2.5"), None, Decimal("-4.0")]
