@@ -11,6 +11,7 @@ import sqlite3
 from collections.abc import Callable, Iterable
 from contextlib import closing, suppress
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from inspect import Parameter
 from pathlib import Path
 from typing import Annotated
@@ -36,17 +37,14 @@ def one_of(*words: str) -> Callable[[str], list[str]]:
     return lambda incomplete: [word for word in words if word.startswith(incomplete)]
 
 
-_SHARED_PANEL = "Shared options"
+_shared_option = partial(typer.Option, rich_help_panel="Shared options")
 _TIME_UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 _SIZE_EXPONENTS = {"": 0, "b": 0, "k": 1, "kb": 1, "m": 2, "mb": 2, "g": 3, "gb": 3, "t": 4, "tb": 4}
 
 TableName = Annotated[
-    str,
-    typer.Argument(
-        metavar="TABLE", help="With its namespace: db.events.", autocompletion=table_names, show_default=False
-    ),
+    str, typer.Argument(metavar="TABLE", help="With its namespace: db.events.", autocompletion=table_names)
 ]
-Where = Annotated[str | None, typer.Option("--where", metavar="CONDITION", help="In Spark SQL.", show_default=False)]
+Where = Annotated[str | None, typer.Option("--where", metavar="CONDITION", help="In Spark SQL.")]
 Branch = Annotated[str, typer.Option("--branch", help="The branch to work on.")]
 Limit = Annotated[int, typer.Option("--limit", min=0, help="Rows to show.")]
 OptionPairs = Annotated[
@@ -57,31 +55,13 @@ SnapshotProperties = Annotated[
     list[str] | None,
     typer.Option("--snapshot-property", metavar="NAME=VALUE", help="A property for the snapshot; may be repeated."),
 ]
-Mode = Annotated[
-    str | None,
-    typer.Option("--mode", help="copy-on-write or merge-on-read, instead of the table's mode.", show_default=False),
-]
+Mode = Annotated[str | None, typer.Option(help="copy-on-write or merge-on-read, instead of the table's mode.")]
 
-_LAKE = Annotated[
-    Path,
-    typer.Option(
-        "--lake", help="Folder of the lake.", envvar="NEVE_LAKE", rich_help_panel=_SHARED_PANEL, dir_okay=True
-    ),
-]
-_CATALOG = Annotated[
-    str | None,
-    typer.Option(
-        "--catalog",
-        help="A catalog of PyIceberg's configuration, instead of a lake.",
-        envvar="NEVE_CATALOG",
-        rich_help_panel=_SHARED_PANEL,
-        show_default=False,
-    ),
-]
-_JSON = Annotated[bool, typer.Option("--json", help="Print JSON for other programs.", rich_help_panel=_SHARED_PANEL)]
-_DEBUG = Annotated[
-    bool, typer.Option("--debug", help="Show traces and what Spark prints.", rich_help_panel=_SHARED_PANEL)
-]
+_LAKE = Annotated[Path, _shared_option("--lake", help="Folder of the lake.", envvar="NEVE_LAKE")]
+_CATALOG_HELP = "A catalog of PyIceberg's configuration, instead of a lake."
+_CATALOG = Annotated[str | None, _shared_option("--catalog", help=_CATALOG_HELP, envvar="NEVE_CATALOG")]
+_JSON = Annotated[bool, _shared_option("--json", help="Print JSON for other programs.")]
+_DEBUG = Annotated[bool, _shared_option("--debug", help="Show traces and what Spark prints.")]
 _DRY_RUN = Annotated[bool, typer.Option("--dry-run", help="Print what would be done; change nothing.")]
 _YES = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
 

@@ -17,12 +17,8 @@ def orphans(
     command: Command,
     table: TableName,
     delete: Annotated[bool, typer.Option("--delete", help="Delete the files instead of listing them.")] = False,
-    older_than: Annotated[
-        str | None, typer.Option(help="Only files last changed before: 2026-01-31, or 7d.", show_default=False)
-    ] = None,
-    location: Annotated[
-        str | None, typer.Option(help="Look only in this part of the table's location.", show_default=False)
-    ] = None,
+    older_than: Annotated[str | None, typer.Option(help="Only files last changed before: 2026-01-31, or 7d.")] = None,
+    location: Annotated[str | None, typer.Option(help="Look only in this part of the table's location.")] = None,
     allow_young: Annotated[
         bool, typer.Option("--allow-young", help="Include files younger than a day; only safe while nobody writes.")
     ] = False,
@@ -69,12 +65,8 @@ def orphans(
 def expire(
     command: Command,
     table: TableName,
-    older_than: Annotated[
-        str | None, typer.Option(help="Expire snapshots before: 2026-01-31, or 7d.", show_default=False)
-    ] = None,
-    retain_last: Annotated[
-        int | None, typer.Option(help="Keep at least this many snapshots of each branch.", show_default=False)
-    ] = None,
+    older_than: Annotated[str | None, typer.Option(help="Expire snapshots before: 2026-01-31, or 7d.")] = None,
+    retain_last: Annotated[int | None, typer.Option(help="Keep at least this many snapshots of each branch.")] = None,
     snapshots: Annotated[
         list[int] | None, typer.Option("--snapshot", help="Expire this snapshot whatever its age; may be repeated.")
     ] = None,

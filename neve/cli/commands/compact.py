@@ -30,11 +30,9 @@ def compact(
     table: TableName,
     where: Where = None,
     options: OptionPairs = None,
-    sort: Annotated[
-        str | None, typer.Option("--sort", metavar="COLUMNS", help="Sort the rows of each group: ts,id.")
-    ] = None,
+    sort: Annotated[str | None, typer.Option(metavar="COLUMNS", help="Sort the rows of each group: ts,id.")] = None,
     zorder: Annotated[
-        str | None, typer.Option("--zorder", metavar="COLUMNS", help="Order the rows of each group by Z-order: x,y.")
+        str | None, typer.Option(metavar="COLUMNS", help="Order the rows of each group by Z-order: x,y.")
     ] = None,
     keep_spec: Annotated[bool, typer.Option("--keep-spec", help="Write with the spec of the old files.")] = False,
     upgrade_spec: Annotated[
@@ -114,10 +112,8 @@ def deletes(
 def manifests(
     command: Command,
     table: TableName,
-    cluster_by: Annotated[
-        str | None, typer.Option("--cluster-by", help="Partition fields to group by, separated by commas.")
-    ] = None,
-    spec: Annotated[int | None, typer.Option("--spec", help="Only manifests of this spec.")] = None,
+    cluster_by: Annotated[str | None, typer.Option(help="Partition fields to group by, separated by commas.")] = None,
+    spec: Annotated[int | None, typer.Option(help="Only manifests of this spec.")] = None,
     branch: Branch = "main",
 ) -> None:
     """Rewrite manifests that are too small, too large or overlap; files stay as they are."""
@@ -168,11 +164,9 @@ def dangling(command: Command, table: TableName, branch: Branch = "main") -> Non
 def maintain(
     command: Command,
     table: TableName,
-    most_bytes: Annotated[
-        str | None, typer.Option("--budget-bytes", help="Read no more than this: 10GB.", show_default=False)
-    ] = None,
+    most_bytes: Annotated[str | None, typer.Option("--budget-bytes", help="Read no more than this: 10GB.")] = None,
     most_seconds: Annotated[
-        float | None, typer.Option("--budget-seconds", help="Start no new step after this time.", show_default=False)
+        float | None, typer.Option("--budget-seconds", help="Start no new step after this time.")
     ] = None,
 ) -> None:
     """Run the maintenance that a table needs: compaction, delete files, manifests, old snapshots."""

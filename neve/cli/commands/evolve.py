@@ -144,7 +144,7 @@ def _partition_fields(spec: Any) -> list[str]:
 def upgrade(
     command: Command,
     table: TableName,
-    to: Annotated[int, typer.Option("--to", help="The format version: 2, 3 or 4.", show_default=False)],
+    to: Annotated[int, typer.Option(help="The format version: 2, 3 or 4.")],
 ) -> None:
     """Upgrade a table to a later format version. Only metadata changes; there is no way back but `neve export`."""
     upgraded = command.table_to_change(table)
@@ -163,7 +163,7 @@ def upgrade(
 def export(
     command: Command,
     table: TableName,
-    to: Annotated[int, typer.Option("--to", help="The format version to write.")] = 3,
+    to: Annotated[int, typer.Option(help="The format version to write.")] = 3,
 ) -> None:
     """Write the metadata of a table in format version 3, over the same data files; prints the metadata file."""
     exported = command.table_to_change(table)

@@ -156,12 +156,8 @@ def inspect(
     view: Annotated[
         str, typer.Argument(help=f"{_OVERVIEW}, {', '.join(VIEWS)}.", autocompletion=one_of(_OVERVIEW, *VIEWS))
     ] = _OVERVIEW,
-    snapshot: Annotated[
-        int | None, typer.Option(help=f"Another snapshot, for {', '.join(_SNAPSHOT_VIEWS)}.", show_default=False)
-    ] = None,
-    limit: Annotated[
-        int | None, typer.Option(min=0, help="Rows to show; by default 40, or all with --json.", show_default=False)
-    ] = None,
+    snapshot: Annotated[int | None, typer.Option(help=f"Another snapshot, for {', '.join(_SNAPSHOT_VIEWS)}.")] = None,
+    limit: Annotated[int | None, typer.Option(min=0, help="Rows to show; by default 40, or all with --json.")] = None,
 ) -> None:
     """Show what a table consists of: an overview, or one view of its metadata."""
     if view not in (_OVERVIEW, *VIEWS):
@@ -205,7 +201,7 @@ def verify(
 def report(
     command: Command,
     table: TableName,
-    path: Annotated[Path, typer.Argument(help="Where to write the page.", show_default=True)] = Path("report.html"),
+    path: Annotated[Path, typer.Argument(help="Where to write the page.")] = Path("report.html"),
     where: Where = None,
 ) -> None:
     """Write an HTML page about a table: its history, its files, its problems, and what would help.

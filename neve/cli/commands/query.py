@@ -38,10 +38,10 @@ _FACTS_OF_CHANGES = ("snapshot_id", "snapshot_ids", "orphans", "refs", "spec_ids
 @writing_verb
 def sql(
     command: Command,
-    statement: Annotated[str, typer.Argument(help="One SQL statement.", show_default=False)],
+    statement: Annotated[str, typer.Argument(help="One SQL statement.")],
     mode: Mode = None,
     isolation: Isolation = None,
-    branch: Annotated[str | None, typer.Option("--branch", help="The branch to write to.", show_default=False)] = None,
+    branch: Annotated[str | None, typer.Option(help="The branch to write to.")] = None,
     properties: SnapshotProperties = None,
     limit: Limit = 20,
 ) -> None:
@@ -100,11 +100,11 @@ def scan(
     command: Command,
     table: TableName,
     where: Where = None,
-    columns: Annotated[str | None, typer.Option(help="Columns, separated by commas.", show_default=False)] = None,
-    ref: Annotated[str | None, typer.Option(help="A branch or tag to read.", show_default=False)] = None,
-    snapshot: Annotated[int | None, typer.Option(help="The id of a snapshot to read.", show_default=False)] = None,
+    columns: Annotated[str | None, typer.Option(help="Columns, separated by commas.")] = None,
+    ref: Annotated[str | None, typer.Option(help="A branch or tag to read.")] = None,
+    snapshot: Annotated[int | None, typer.Option(help="The id of a snapshot to read.")] = None,
     as_of: Annotated[
-        str | None, typer.Option(help="Read the state at a time: 2026-01-31, or 7d for 7 days ago.", show_default=False)
+        str | None, typer.Option(help="Read the state at a time: 2026-01-31, or 7d for 7 days ago.")
     ] = None,
     explain: Annotated[bool, typer.Option("--explain", help="Print what would be read, and read nothing.")] = False,
     limit: Limit = 20,

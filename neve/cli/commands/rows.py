@@ -20,10 +20,8 @@ from neve.errors import UserError
 Isolation = Annotated[
     str | None,
     typer.Option(
-        "--isolation",
         help="serializable or snapshot, instead of the table's isolation level.",
         autocompletion=one_of("serializable", "snapshot"),
-        show_default=False,
     ),
 ]
 EveryRow = Annotated[bool, typer.Option("--all", help="Change every row, without --where.")]
@@ -128,13 +126,9 @@ def merge(
     command: Command,
     table: TableName,
     source: Annotated[str, typer.Option("--using", help="A table, a query, or a file: .parquet, .orc, .json or .csv.")],
-    on: Annotated[str, typer.Option("--on", help="The condition that matches rows: t.id = s.id.")],
-    when: Annotated[
-        list[str] | None, typer.Option("--when", help="A clause in SQL, without WHEN; may be repeated.")
-    ] = None,
-    upsert: Annotated[
-        bool, typer.Option("--upsert", help=f"The clauses: {'; '.join(_UPSERT_CLAUSES)}.", show_default=False)
-    ] = False,
+    on: Annotated[str, typer.Option(help="The condition that matches rows: t.id = s.id.")],
+    when: Annotated[list[str] | None, typer.Option(help="A clause in SQL, without WHEN; may be repeated.")] = None,
+    upsert: Annotated[bool, typer.Option("--upsert", help=f"The clauses: {'; '.join(_UPSERT_CLAUSES)}.")] = False,
     evolve: Annotated[bool, typer.Option("--evolve", help="Add columns of the source that the table lacks.")] = False,
     mode: Mode = None,
     isolation: Isolation = None,

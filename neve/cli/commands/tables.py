@@ -18,7 +18,7 @@ from neve.errors import UserError
 def register(
     command: Command,
     table: TableName,
-    metadata: Annotated[str, typer.Argument(help="The location of its metadata file.", show_default=False)],
+    metadata: Annotated[str, typer.Argument(help="The location of its metadata file.")],
 ) -> None:
     """Register a table of another engine in a lake, by its newest metadata file."""
     if command.dry_run:
@@ -41,7 +41,7 @@ def register(
 @verb
 def tables(
     command: Command,
-    namespace: Annotated[str | None, typer.Argument(help="Only of this namespace.", show_default=False)] = None,
+    namespace: Annotated[str | None, typer.Argument(help="Only of this namespace.")] = None,
 ) -> None:
     """List the tables of a lake."""
     names = command.lake().tables(namespace)
