@@ -117,8 +117,6 @@ EMPTY_NAMES = {
     "deed",
     "carrying",
 }
-# Small modules that stay separate because they must be light to import.
-SMALL = {"neve.source.data_source"}
 
 
 def test_module_names_say_what_they_hold():
@@ -133,7 +131,7 @@ def test_a_small_module_that_only_its_neighbour_imports_is_part_of_that_neighbou
     small = [n for n, p in known.items() if p.stem not in {"__init__", "__main__"} and p.read_text().count("\n") < 60]
     folders = {n: {u.rpartition(".")[0] for u in users.get(n, set())} for n in small}
     alone = {n for n in small if len(users.get(n, set())) == 1 and folders[n] == {n.rpartition(".")[0]}}
-    assert alone <= SMALL, alone - SMALL
+    assert not alone
 
 
 def test_imports_point_one_way():

@@ -27,7 +27,7 @@ from neve.ops.context import TableContext
 from neve.ops.scan import Scan
 from neve.plan.scan import METADATA_COLUMNS, ScanPlan
 from neve.predicate import parse
-from neve.predicate.normalize import all_of, compared_columns, normalize_expression
+from neve.predicate.normalize import all_of, compared_columns, make_expression, normalize_expression
 from neve.run.read.metadata_columns import metadata_columns
 from neve.run.read.scan import ScanReader
 from neve.run.read.tasks import build_task_table, group_tasks, split_large_files
@@ -37,25 +37,15 @@ from neve.run.spark.types import spark_field, spark_schema
 from neve.source.options import ReadOptions, TableOptions
 from neve.source.workers import ExecutorReader, PinnedState, RowReader
 
-_IS_NULL: Any = ice.IsNull  # typed as Any, because pydantic's types hide the constructor arguments
-_IS_NOT_NULL: Any = ice.NotNull
 _COMPARISONS: dict[type[spark.Filter], Any] = {
     spark.EqualTo: ice.EqualTo,
+    spark.EqualNullSafe: ice.EqualTo,
     spark.In: ice.In,
     spark.GreaterThan: ice.GreaterThan,
     spark.GreaterThanOrEqual: ice.GreaterThanOrEqual,
     spark.LessThan: ice.LessThan,
     spark.LessThanOrEqual: ice.LessThanOrEqual,
     spark.StringStartsWith: ice.StartsWith,
-}
-_NEGATED_COMPARISONS: dict[type[spark.Filter], Any] = {
-    spark.EqualTo: ice.NotEqualTo,
-    spark.In: ice.NotIn,
-    spark.GreaterThan: ice.LessThanOrEqual,
-    spark.GreaterThanOrEqual: ice.LessThan,
-    spark.LessThan: ice.GreaterThanOrEqual,
-    spark.LessThanOrEqual: ice.GreaterThan,
-    spark.StringStartsWith: ice.NotStartsWith,
 }
 
 
@@ -209,32 +199,33 @@ def _to_expression(spark_filter: spark.Filter, schema: Schema) -> ice.BooleanExp
         return None
 
 
-def _convert(spark_filter: spark.Filter, schema: Schema) -> ice.BooleanExpression | None:
-    is_not = isinstance(spark_filter, spark.Not)
-    inner: Any = spark_filter.child if isinstance(spark_filter, spark.Not) else spark_filter
-    field = schema.find_field(".".join(inner.attribute))
+def _convert(spark_filter: Any, schema: Schema) -> ice.BooleanExpression | None:
+    if isinstance(spark_filter, spark.Not):
+        match spark_filter.child:
+            # NOT (x <=> 1) matches null, and NOT (x IN (1, null)) matches nothing; negated expressions do neither
+            case spark.EqualNullSafe(value=value) if value is not None:
+                return None
+            case spark.In(value=values) if None in values:
+                return None
+        expression = _convert(spark_filter.child, schema)
+        return None if expression is None else ~expression
+    field = schema.find_field(".".join(spark_filter.attribute))
     name = ice.Reference(schema.find_column_name(field.field_id) or "")
-    match inner:
-        case spark.IsNull() | spark.EqualNullSafe(value=None):
-            return (_IS_NOT_NULL if is_not else _IS_NULL)(name)
-        case spark.IsNotNull():
-            return (_IS_NULL if is_not else _IS_NOT_NULL)(name)
-    return _comparison(name, inner, field, is_not) if _is_same_in_spark(field) else None
-
-
-def _comparison(
-    name: ice.Reference, spark_filter: Any, field: NestedField, is_not: bool
-) -> ice.BooleanExpression | None:
-    comparisons, value = _NEGATED_COMPARISONS if is_not else _COMPARISONS, spark_filter.value
     match spark_filter:
-        case spark.EqualNullSafe():
-            return None if is_not else _COMPARISONS[spark.EqualTo](name, _literal_value(value, field))
-        case spark.In() if is_not and None in value:
-            return None
-        case spark.In():
-            return comparisons[spark.In](name, {_literal_value(v, field) for v in value if v is not None})
-    comparison = comparisons.get(type(spark_filter))
-    return None if comparison is None or value is None else comparison(name, _literal_value(value, field))
+        case spark.IsNull() | spark.EqualNullSafe(value=None):
+            return make_expression(ice.IsNull, name)
+        case spark.IsNotNull():
+            return make_expression(ice.NotNull, name)
+    return _comparison(name, spark_filter, field) if _is_same_in_spark(field) else None
+
+
+def _comparison(name: ice.Reference, spark_filter: Any, field: NestedField) -> ice.BooleanExpression | None:
+    comparison, value = _COMPARISONS.get(type(spark_filter)), spark_filter.value
+    if comparison is None or value is None:
+        return None
+    if isinstance(spark_filter, spark.In):
+        return comparison(name, {_literal_value(v, field) for v in value if v is not None})
+    return comparison(name, _literal_value(value, field))
 
 
 def _is_same_in_spark(field: NestedField) -> bool:

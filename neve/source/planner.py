@@ -11,7 +11,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,12 +21,9 @@ from neve.run.spark.types import spark_schema
 from neve.source.batch_read import FilteringReader, TableRead, TableReader
 from neve.source.batch_write import TableWrite
 from neve.source.connection import Connection, HasCatalog
-from neve.source.data_source import NeveSource
-from neve.source.options import ReadOptions, StreamReadOptions, TableOptions, WriteOptions
+from neve.source.options import Options, ReadOptions, StreamReadOptions, TableOptions, WriteOptions
 from neve.source.streaming import TableSink, TableStream, TableStreamReader
-from neve.source.workers import PinnedState, SealedValue, TableWriter
-
-Options = Mapping[str, str]
+from neve.source.workers import NeveSource, PinnedState, SealedValue, TableWriter
 
 
 @dataclass(frozen=True)

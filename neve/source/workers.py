@@ -1,7 +1,7 @@
-"""The readers and writers of rows that run beside the executors. This module must stay fast to load.
+"""The format `neve`, and the readers and writers of rows that run beside the executors.
 
-A worker loads the modules of every value it receives, and there are many workers. So nothing here plans or commits;
-values that do are sent sealed, as `SealedValue`.
+This module must stay fast to load. A worker loads the modules of every value it receives, and there are many workers.
+So nothing here plans or commits; values that do are sent sealed, as `SealedValue`.
 """
 
 from __future__ import annotations
@@ -9,15 +9,19 @@ from __future__ import annotations
 import pickle
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
 import pyarrow as pa
 from pyspark import TaskContext
+from pyspark.sql import types as sp
 from pyspark.sql.datasource import (
+    DataSource,
     DataSourceArrowWriter,
     DataSourceReader,
     DataSourceStreamArrowWriter,
     DataSourceStreamReader,
+    DataSourceStreamWriter,
+    DataSourceWriter,
     InputPartition,
     WriterCommitMessage,
 )
@@ -159,3 +163,40 @@ class ExecutorStreamWriter(DataSourceStreamArrowWriter):
     def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskCommitMessage:
         """Write the rows of one task."""
         return self._files.write(iterator)
+
+
+class NeveSource(DataSource):
+    """Iceberg tables as a source and sink of Spark. `register` creates a subclass with a planner.
+
+    Workers that only read or write rows load this class too, so the planner is sealed.
+    """
+
+    planner: ClassVar[SealedValue[Any]]  # a Planner
+    _pin: PinnedState | None = None
+
+    @classmethod
+    def name(cls) -> str:
+        """Return the name of the format."""
+        return "neve"
+
+    def schema(self) -> sp.StructType:
+        """Return the columns of the table, and pin the state of the table for the reads that follow."""
+        planner = self.planner.open()
+        self._pin = planner.pin(self.options)
+        return planner.schema(self.options, self._pin)
+
+    def reader(self, schema: sp.StructType) -> DataSourceReader:
+        """Return the reader of a batch read."""
+        return self.planner.open().reader(self.options, self._pin, schema)
+
+    def writer(self, schema: sp.StructType, overwrite: bool) -> DataSourceWriter:
+        """Return the writer of a batch write."""
+        return self.planner.open().writer(self.options, schema, overwrite)
+
+    def streamReader(self, schema: sp.StructType) -> DataSourceStreamReader:  # noqa: N802
+        """Return the reader of a streaming read."""
+        return self.planner.open().stream_reader(self.options, self._pin, schema)
+
+    def streamWriter(self, schema: sp.StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802
+        """Return the writer of a streaming write; it overwrites in mode complete."""
+        return self.planner.open().stream_writer(self.options, schema, overwrite)

@@ -18,9 +18,8 @@ from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import StructType
 
 from neve.source.connection import Connection
-from neve.source.data_source import NeveSource
 from neve.source.planner import data_source_class
-from neve.source.workers import TaskCommitMessage
+from neve.source.workers import NeveSource, TaskCommitMessage
 
 T = TypeVar("T")
 
