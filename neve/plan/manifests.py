@@ -134,7 +134,7 @@ def _live_bytes(manifests: Sequence[Manifest]) -> int:
 def _have_overlapping_ranges(live: EntryTable, sort_by: Sequence[str] | None) -> bool:
     """Return whether the value ranges of manifests overlap; two neighbours may share one partition."""
     for spec_id, files in live.by_spec():
-        columns = _sort_columns(files.specs, spec_id, _sort_fields_of_spec(files.specs, spec_id, sort_by))
+        columns = _sort_columns(files.specs, spec_id, sort_by)
         order = _sort_indices(files, columns)
         changes = np.zeros(len(files), bool)  # the values differ from those of the previous file
         for column in (files[c].take(order) for c in columns):
@@ -161,6 +161,7 @@ def cluster_by_partition(
     `sort_by` names fields of the spec; the default is all of them, in the order of the spec. Files with equal values
     keep their order, as do the files of an unpartitioned spec.
     """
+    _refuse_unknown(entries.specs, spec_id, sort_by)
     columns = _sort_columns(entries.specs, spec_id, sort_by)
     entries = entries.take(_sort_indices(entries, columns)) if columns else entries
     groups = np.array_split(np.arange(len(entries)), max(1, min(pieces, len(entries))))
@@ -172,7 +173,8 @@ def regroup_entries(group: ManifestGroup, entries: EntryTable, sort_by: Sequence
     pieces: list[EntryTable] = []
     for spec_id, files in entries.by_spec():
         count = max(1, round(group.pieces * len(files) / len(entries)))
-        pieces += cluster_by_partition(files, spec_id, count, _sort_fields_of_spec(files.specs, spec_id, sort_by))
+        own_fields = [n for n in sort_by or () if n in _column_by_field_name(files.specs, spec_id)]
+        pieces += cluster_by_partition(files, spec_id, count, own_fields)
     return tuple(pieces)
 
 
@@ -184,22 +186,15 @@ def _sort_indices(entries: EntryTable, columns: Sequence[str]) -> pa.Array:
 
 
 def _sort_columns(specs: Specs, spec_id: int, sort_by: Sequence[str] | None) -> list[str]:
+    """Return the columns of the given fields that a spec has, or of all its fields if it has none of them."""
     columns = _column_by_field_name(specs, spec_id)
-    for name in sort_by or ():
-        if name not in columns:
-            raise UnknownName("partition field", name, list(columns), f"partition spec {spec_id}")
-    return [columns[name] for name in (columns if sort_by is None else sort_by)]
+    return [columns[name] for name in sort_by or () if name in columns] or list(columns.values())
 
 
 def _column_by_field_name(specs: Specs, spec_id: int) -> dict[str, str]:
     # a void transform, left by a dropped field, separates no rows
     fields = zip(specs[spec_id].fields, specs.columns(spec_id), strict=True)
     return {f.name: column for f, column in fields if not isinstance(f.transform, VoidTransform)}
-
-
-def _sort_fields_of_spec(specs: Specs, spec_id: int, sort_by: Sequence[str] | None) -> list[str] | None:
-    columns = _column_by_field_name(specs, spec_id)
-    return [name for name in sort_by or () if name in columns] or None
 
 
 def _refuse_unknown(specs: Specs, spec_id: int | None, sort_by: Sequence[str] | None) -> None:

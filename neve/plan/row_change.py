@@ -169,14 +169,12 @@ def stays_in_partition_and_order(
     Every row is written under the default spec and in the sort order of the table. If a file has both already, and no
     column of them changes, it is rewritten in place.
     """
-    stays = np.ones(len(files), bool)
     spec, order = metadata.spec(), metadata.sort_order_by_id(metadata.default_sort_order_id)
-    if not files.specs.is_unpartitioned(spec.spec_id):
-        if any(field.source_id in changed_field_ids for field in spec.fields):
-            return np.zeros(len(files), bool)
+    is_partitioned = not files.specs.is_unpartitioned(spec.spec_id)
+    fields = [*(spec.fields if is_partitioned else ()), *(order.fields if order is not None else ())]
+    stays = np.full(len(files), all(field.source_id not in changed_field_ids for field in fields))
+    if is_partitioned:
         stays &= files.numpy("spec_id") == spec.spec_id
     if order is not None and order.fields:
-        if any(field.source_id in changed_field_ids for field in order.fields):
-            return np.zeros(len(files), bool)
         stays &= pc.fill_null(files["sort_order_id"], 0).to_numpy() == order.order_id
     return stays
