@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from pyiceberg.expressions import AlwaysTrue, BooleanExpression
+from pyiceberg.expressions import BooleanExpression
 from pyiceberg.io import FileIO
 from pyiceberg.schema import Schema
 from pyiceberg.table.metadata import TableMetadata
@@ -20,7 +20,6 @@ from neve.plan.partition_filter import PartitionFilter
 from neve.plan.scan import (
     FileFilter,
     ScanPlan,
-    compared_columns,
     needs_statistics,
     plan_scan,
     prune_manifests,
@@ -51,14 +50,15 @@ def plan_snapshot_scan(
     data = tuple(m for m in remaining if not m.is_deletes)
     deletes = read_entries(io, tuple(m for m in remaining if m.is_deletes), specs, detail=DETAIL.names, live_only=True)
     statistics = STATISTICS if needs_statistics(partitions, deletes) else ()
-    compared = None if always_read or len(deletes) else compared_columns(partitions.predicate)
+    file_filter = FileFilter(partitions)
+    compared = None if always_read or len(deletes) else file_filter.columns
     detail = {*always_read, *statistics}
-    matching = read_matching_entries(io, data, specs, FileFilter.of(partitions), detail=detail, columns=compared)
+    matching = read_matching_entries(io, data, specs, file_filter, detail=detail, columns=compared)
     plan = plan_scan(
         matching.entries,
         deletes,
         metadata,
-        predicate=AlwaysTrue() if where is None else where,
+        predicate=where,
         columns=columns,
         snapshot_id=None if snapshot is None else snapshot.snapshot_id,
         case_sensitive=case_sensitive,

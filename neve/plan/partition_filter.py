@@ -30,7 +30,8 @@ from neve.display.html import SummaryMixin
 from neve.errors import UserError
 from neve.model.partition import PartitionKey, Specs
 from neve.model.values import decode_comparable, to_comparable
-from neve.plan import metrics_filter, projection, ranges
+from neve.plan import metrics_filter, ranges
+from neve.plan.projection import project_to_partition
 from neve.plan.ranges import FieldRange, Mask, safe_uuid_bounds
 from neve.predicate.normalize import normalize_and_bind
 from neve.tree.entries import MIXED_SPECS, EntryTable, FieldSummary, Manifest
@@ -127,7 +128,7 @@ class PartitionFilterEvaluator:
     def from_bound(cls, predicate: BooleanExpression, specs: Specs, spec_id: int) -> PartitionFilterEvaluator:
         """Build the evaluator of a predicate in normal form that is bound to the schema of the table."""
         try:
-            return cls(spec_id, projection.inclusive_projection(predicate, specs, spec_id))
+            return cls(spec_id, project_to_partition(predicate, specs, spec_id))
         except EVALUATION_ERRORS as e:
             return cls(spec_id, None, _first_line(e))
 
@@ -176,11 +177,8 @@ class PartitionFilter:
         cls, expression: BooleanExpression | None, specs: Specs, schema: Schema, *, case_sensitive: bool = True
     ) -> PartitionFilter:
         """Build the filter of an expression; an expression that does not fit the schema is an error."""
-        predicate = (
-            AlwaysTrue()
-            if expression is None
-            else normalize_and_bind(expression, schema, case_sensitive=case_sensitive)
-        )
+        expression = AlwaysTrue() if expression is None else expression
+        predicate = normalize_and_bind(expression, schema, case_sensitive=case_sensitive)
         return cls(specs, predicate, {s: PartitionFilterEvaluator.from_bound(predicate, specs, s) for s in specs.by_id})
 
     def strict(self) -> PartitionFilter:
@@ -201,7 +199,8 @@ class PartitionFilter:
         """Evaluate the filter for each file, once per partition."""
         self._require_known_specs(entries)
         codes, keys = entries.partition_codes()
-        keep, undecided = np.ones(len(keys), bool), list[tuple[UndecidedPartition, Codes]]()
+        keep, fail_open = np.ones(len(keys), bool), np.zeros(len(keys), bool)
+        undecided: list[tuple[UndecidedPartition, Codes]] = []
         for spec_id in self.unevaluable_specs:
             rows = np.flatnonzero(keys.numpy("spec_id") == spec_id)
             why = self.evaluators[spec_id].reason_unevaluable
@@ -213,7 +212,6 @@ class PartitionFilter:
                 if self.is_strict:
                     raise self._refusal(f"partition {key.values} of spec {key.spec_id}", "partition", why)
                 undecided.append((UndecidedPartition(key.spec_id, key, why, 1, 0), rows[[at]]))
-        fail_open = np.zeros(len(keys), bool)
         for _, numbers in undecided:
             fail_open[numbers] = True
         unevaluable = len(self.unevaluable_specs)
@@ -241,7 +239,7 @@ class PartitionFilter:
         codes, keys = entries.partition_codes()
         covered = np.zeros(len(keys), bool)
         for spec_id, rows in _rows_by_spec(keys):
-            predicate = _call_or_none(projection.strict_projection, self.predicate, self.specs, spec_id)
+            predicate = _call_or_none(project_to_partition, self.predicate, self.specs, spec_id, is_strict=True)
             if predicate is not None:
                 covered[rows], _ = _judge_keys(keys.take(rows), predicate, ranges.must_match, on_failure=False)
         return covered[codes]
@@ -324,9 +322,9 @@ def _first_line(error: Exception) -> str:
     return text if len(text) <= _MAX_REASON_LENGTH else f"{text[: _MAX_REASON_LENGTH - 1]}…"
 
 
-def _call_or_none(step: Callable[..., Any], *arguments: Any) -> Any:
+def _call_or_none(step: Callable[..., Any], *arguments: Any, **keywords: Any) -> Any:
     try:
-        return step(*arguments)
+        return step(*arguments, **keywords)
     except EVALUATION_ERRORS:
         return None
 

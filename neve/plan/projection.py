@@ -36,17 +36,10 @@ from neve.predicate.normalize import all_of, any_of, make_expression
 _MAX_INT, _MAX_LONG = (1 << 31) - 1, (1 << 63) - 1
 
 
-def inclusive_projection(bound: BooleanExpression, specs: Specs, spec_id: int) -> BooleanExpression:
-    """Project a bound predicate to the tuples of a spec; true for every tuple that may hold a matching row."""
-    return _project(bound, specs, spec_id, is_strict=False)
-
-
-def strict_projection(bound: BooleanExpression, specs: Specs, spec_id: int) -> BooleanExpression:
-    """Project a bound predicate to the tuples of a spec; true only for tuples in which every row matches."""
-    return _project(bound, specs, spec_id, is_strict=True)
-
-
-def _project(bound: BooleanExpression, specs: Specs, spec_id: int, *, is_strict: bool) -> BooleanExpression:
+def project_to_partition(
+    bound: BooleanExpression, specs: Specs, spec_id: int, *, is_strict: bool = False
+) -> BooleanExpression:
+    """Project a bound predicate to the tuples of a spec, inclusive or strict."""
     fields = tuple(zip(specs.columns(spec_id), specs[spec_id].fields, strict=True))
 
     def project_leaf(predicate: BoundPredicate) -> BooleanExpression:
@@ -85,20 +78,11 @@ def _project_field(
             values = {v.value for v in literals}
             return several(projected.term, values | {v + 1 for v in values if v < 0})
         return projected
-    if is_strict:
-        no_overflows = (
-            any_of((make_expression(LessThanOrEqual, column, low), make_expression(GreaterThan, column, high)))
-            for low, high in _overflow_ranges(predicate, field)
-        )
-        return all_of((projected, *no_overflows))
-    overflows = (
-        all_of((make_expression(GreaterThan, column, low), make_expression(LessThanOrEqual, column, high)))
-        for low, high in _overflow_ranges(predicate, field)
-    )
-    return any_of((projected, *overflows))
+    overflows = _overflow_ranges(predicate, field, column)
+    return all_of((projected, *(~each for each in overflows))) if is_strict else any_of((projected, *overflows))
 
 
-def _overflow_ranges(predicate: BoundPredicate, field: PartitionField) -> Iterator[tuple[int, int]]:
+def _overflow_ranges(predicate: BoundPredicate, field: PartitionField, column: str) -> Iterator[BooleanExpression]:
     """Yield the ranges of truncated values that may hold the smallest numbers.
 
     Truncating these overflows, and writers put them among the largest. A column of longs may have been a column of
@@ -107,4 +91,5 @@ def _overflow_ranges(predicate: BoundPredicate, field: PartitionField) -> Iterat
     kind, transform = predicate.term.ref().field.field_type, field.transform
     if isinstance(transform, TruncateTransform) and isinstance(kind, IntegerType | LongType):
         for largest in (_MAX_INT, _MAX_LONG) if isinstance(kind, LongType) else (_MAX_INT,):
-            yield largest - transform.width, largest
+            above_lowest = make_expression(GreaterThan, column, largest - transform.width)
+            yield all_of((above_lowest, make_expression(LessThanOrEqual, column, largest)))

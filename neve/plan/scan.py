@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -82,17 +83,16 @@ def _root_field_id(schema: Schema, field_id: int) -> int:
     return next(roots[name[:end]] for end in range(len(name), 0, -1) if name[:end] in roots)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class FileFilter:
     """A predicate that filters files while manifests are read: by partition, then by statistics."""
 
     partitions: PartitionFilter
-    columns: frozenset[int]
 
-    @classmethod
-    def of(cls, partitions: PartitionFilter) -> FileFilter:
-        """Build the filter from a partition filter and its predicate."""
-        return cls(partitions, compared_columns(partitions.predicate))
+    @cached_property
+    def columns(self) -> frozenset[int]:
+        """The ids of the columns that the predicate compares."""
+        return frozenset(extract_field_ids(self.partitions.predicate))
 
     def by_partition(self, entries: EntryTable) -> Mask:
         """Return which files are in partitions that may hold a matching row."""
@@ -198,7 +198,6 @@ def plan_scan(
     snapshot_id: int | None = None,
     case_sensitive: bool = True,
     schema: Schema | None = None,
-    strict: bool = False,
 ) -> ScanPlan:
     """Plan a scan over the tracked files of a snapshot.
 
@@ -207,11 +206,9 @@ def plan_scan(
     """
     schema = metadata.schema() if schema is None else schema
     projected, metadata_columns = project_schema(schema, columns, case_sensitive=case_sensitive)
-    expression = (
-        AlwaysTrue() if predicate is None else normalize_expression(predicate, schema, case_sensitive=case_sensitive)
-    )
+    predicate = AlwaysTrue() if predicate is None else predicate
+    expression = normalize_expression(predicate, schema, case_sensitive=case_sensitive)
     partitions = PartitionFilter.of(expression, data.specs, schema)
-    partitions = partitions.strict() if strict else partitions
     files, verdict = filter_partitions(data.live(), partitions)
     live_deletes, _ = filter_partitions(deletes.live(), partitions)
     considered, in_partitions = len(verdict.keep), len(files)
@@ -262,11 +259,6 @@ def needs_statistics(partitions: PartitionFilter, deletes: EntryTable) -> bool:
     """Return whether statistics of data files can exclude a file, or an equality delete file for a file."""
     has_equality_deletes = bool((deletes.numpy("content") == Content.EQUALITY_DELETES).any())
     return has_equality_deletes or partitions.predicate is not AlwaysTrue()
-
-
-def compared_columns(predicate: BooleanExpression) -> frozenset[int]:
-    """Return the ids of the columns that a bound predicate compares."""
-    return frozenset(extract_field_ids(predicate))
 
 
 def with_manifests(plan: ScanPlan, all_manifests: Sequence[Manifest], opened_manifests: Sequence[Manifest]) -> ScanPlan:
