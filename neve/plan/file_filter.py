@@ -51,10 +51,7 @@ class RowFilter:
         return self._partitions.judge(files).keep & metrics_filter.may_match(files, self._partitions.predicate)
 
     def must_match(self, files: EntryTable) -> Mask:
-        """Return in which files every row matches.
-
-        The partition or the statistics prove it, for the whole predicate or for each part of it separately.
-        """
+        """Return in which files the partition or the statistics prove, part by part, that every row matches."""
         if not len(files):
             return np.zeros(0, bool)
         keep = self._partitions.judge(files).keep

@@ -133,10 +133,7 @@ class PartitionFilterEvaluator:
             return cls(spec_id, None, _first_line(e))
 
     def judge(self, keys: EntryTable) -> tuple[Mask, Failures]:
-        """Return which partitions of the spec may hold a matching row, and which could not be evaluated.
-
-        A partition that could not be evaluated counts as matching.
-        """
+        """Return which partitions of the spec may match; one that could not be evaluated counts, and is reported."""
         if self.predicate is None:
             return np.ones(len(keys), bool), {}
         return _judge_keys(keys, self.predicate, ranges.may_match, on_failure=True)

@@ -191,10 +191,7 @@ class RewriteOptions:
         return self.target_file_size + (self.max_file_size - self.target_file_size) // 2
 
     def output_files(self, size: int) -> int:
-        """Return how many files `size` bytes become.
-
-        A small remainder is spread over the other files if they stay within 10 % of the target.
-        """
+        """Return how many files `size` bytes become; a small remainder may enlarge the others by up to 10 %."""
         if size < self.target_file_size:
             return 1
         full_files, remainder = divmod(size, self.target_file_size)

@@ -47,10 +47,7 @@ def split_name(name: str) -> tuple[str, ...]:
 
 
 def find_column(schema: Schema, name: str, case_sensitive: bool) -> NestedField | None:
-    """Find a column or nested field by its full name; None if there is none.
-
-    An exact match wins, even if the search is not case-sensitive.
-    """
+    """Find a column or nested field by its full name, or None; an exact match wins over one in another case."""
     for exact in (True,) if case_sensitive else (True, False):
         try:
             field = schema.find_field(name, case_sensitive=exact)

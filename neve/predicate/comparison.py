@@ -224,10 +224,7 @@ class PredicateColumn:
         }[operator]
 
     def _compare_nanos_column(self, operator: str, position: ValuePosition) -> Ternary:
-        """Compare a nanosecond column.
-
-        Spark may read it truncated to microseconds, so rows that match in either reading are included.
-        """
+        """Include rows that match in either reading: Spark may read nanoseconds truncated to microseconds."""
         if position.floor is None:
             opposite = NEGATED_OPERATORS[operator]
             return Ternary(self._compare_position(operator, position), self._compare_position(opposite, position))

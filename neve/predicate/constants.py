@@ -86,10 +86,7 @@ def utc_to_local_micros(utc_micros: int, zone: tzinfo) -> int:
 
 
 def has_constant_offset(local_micros: int, zone: tzinfo) -> bool:
-    """Return whether a zone has the same offset two days before and after a local time.
-
-    If so, its clocks neither skip nor repeat an hour around that time.
-    """
+    """Return whether the clocks of a zone skip and repeat no hour within two days of a local time."""
     moment = EPOCH + timedelta(microseconds=local_micros)
     try:
         offsets = {(moment + timedelta(days=d)).replace(tzinfo=zone).utcoffset() for d in (-2, 0, 2)}

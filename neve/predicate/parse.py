@@ -92,10 +92,7 @@ def pruning_expression(
     alias: str | None = None,
     has_other_tables: bool = False,
 ) -> BooleanExpression:
-    """Return what a condition of a query requires of the rows of one table.
-
-    Parts of the condition about anything else prune nothing.
-    """
+    """Return what a condition of a query requires of the rows of one table; its other parts prune nothing."""
     reader = _Reader(schema, False, parse_time_zone(time_zone), alias, has_other_tables)
     return normalize_expression(reader.condition(where).true, schema)
 

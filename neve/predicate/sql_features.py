@@ -34,10 +34,7 @@ class Fragment:
 
 
 def parse_fragment(text: str, *, original_text: str | None = None) -> Fragment:
-    """Parse one expression, condition or query.
-
-    Errors point into `original_text`, if given: the text before parts of it were replaced by blanks.
-    """
+    """Parse one expression, condition or query; `original_text` is as in `parse_sql`."""
     whole, tokens = text if original_text is None else original_text, tokenize_sql(text)
     travels = find_time_travels(text, tokens)
     # sqlglot parses some forms of time travel, depending on its version: blank out all of them

@@ -143,10 +143,7 @@ def column_references(roots: Iterable[exp.Expression]) -> Iterator[list[str]]:
 
 
 def _sqlglot_tokens(text: str) -> list[Any]:
-    """Tokenize SQL text with sqlglot.
-
-    If the first token would begin a statement, it is turned into a name, since Spark allows such column names.
-    """
+    """Tokenize SQL text; a first token that would begin a statement becomes a name, as Spark allows such columns."""
     tokens = _SPARK.tokenize(text)
     if not tokens or tokens[0].token_type not in _STATEMENTS:
         return tokens

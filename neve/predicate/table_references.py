@@ -206,10 +206,7 @@ def _sources_of_select(select: exp.Select) -> list[exp.Expression]:
 
 
 def _source_of_column(column: exp.Column) -> tuple[exp.Expression, int] | None:
-    """Return the source that a qualified column belongs to, and the length of its qualifier.
-
-    The nearest source that the qualifier names wins.
-    """
+    """Return the nearest source that the qualifier of a column names, and the length of the qualifier."""
     select = column.find_ancestor(exp.Select)
     while select is not None:
         matching = [(source, _qualifier_length(column, source)) for source in _sources_of_select(select)]
@@ -221,10 +218,7 @@ def _source_of_column(column: exp.Column) -> tuple[exp.Expression, int] | None:
 
 
 def _may_be_column_of(column: exp.Column, node: exp.Table, name: str) -> bool:
-    """Return whether an unqualified column may belong to a table.
-
-    It may if the same query reads the table, and defines no alias of this name for something else.
-    """
+    """Return whether the query of an unqualified column reads the table, and gives its name to nothing else."""
     select = node.find_ancestor(exp.Select)
     if select is None or column.find_ancestor(exp.Select) is not select:
         return False

@@ -98,18 +98,12 @@ def default_alias(table: Name) -> str:
 
 
 def shorten_qualified_names(text: str, table: Name) -> str:
-    """Replace `db.t.column` by `t.column`.
-
-    Subqueries are not changed: there the last part may name something else.
-    """
+    """Replace `db.t.column` by `t.column`, except in subqueries, where the last part may name something else."""
     is_plain = len(table) < 2 or default_alias(table) != table[-1]
     return text if is_plain else shorten_table_qualifiers(text, table)
 
 
 def identifier(lake: LakeContext, name: Name) -> Name:
-    """Return the name of a table that may not exist yet, without the name of the catalog.
-
-    If a table of the full name exists, the name stays as it is.
-    """
+    """Return a name without the name of the catalog, unless a table of the full name exists."""
     begins_with_catalog = len(name) > 2 and name[0] == lake.catalog.name
     return name[1:] if begins_with_catalog and not lake.catalog.table_exists(name) else name
