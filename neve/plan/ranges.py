@@ -63,7 +63,7 @@ class Ranges(Protocol):
         """Return the range of one column."""
 
 
-Rules = Mapping[type[ex.BoundPredicate], Callable[[FieldRange, Any], Mask]]
+Rule = Callable[[FieldRange, Any], Mask]
 
 
 def evaluate_expression(
@@ -83,12 +83,21 @@ def evaluate_expression(
 
 def may_match(ranges: Ranges, expression: BooleanExpression) -> Mask:
     """Return where some row may satisfy a bound expression without NOT."""
-    return _evaluate(ranges, expression, _MAY_MATCH)
+    return _evaluate(ranges, expression, lambda at, predicate: _MAY_MATCH[type(predicate)](at, predicate))
 
 
 def must_match(ranges: Ranges, expression: BooleanExpression) -> Mask:
-    """Return where every row satisfies a bound expression without NOT."""
-    return _evaluate(ranges, expression, _MUST_MATCH)
+    """Return where every row satisfies a bound expression without NOT: no row may satisfy the opposite."""
+
+    def no_row_fails(at: FieldRange, predicate: ex.BoundPredicate) -> Mask:
+        opposite = ~predicate
+        none_fails = ~_MAY_MATCH[type(opposite)](at, opposite)
+        matches_null = isinstance(predicate, ex.BoundNotEqualTo | ex.BoundNotStartsWith)
+        if isinstance(predicate, ex.BoundLiteralPredicate) and not matches_null:
+            none_fails &= ~at.may_hold_null & ~at.may_hold_nan  # neither x < 1 nor x >= 1 is true for them
+        return none_fails
+
+    return _evaluate(ranges, expression, no_row_fails)
 
 
 def safe_uuid_bounds(lower: pa.Array, upper: pa.Array) -> tuple[pa.Array, pa.Array]:
@@ -104,20 +113,20 @@ def safe_uuid_bounds(lower: pa.Array, upper: pa.Array) -> tuple[pa.Array, pa.Arr
     return pc.if_else(usable, low, unknown), pc.if_else(usable, high, unknown)
 
 
-def _evaluate(ranges: Ranges, expression: BooleanExpression, rules: Rules) -> Mask:
+def _evaluate(ranges: Ranges, expression: BooleanExpression, rule: Rule) -> Mask:
     seen: dict[int, FieldRange] = {}
 
     def evaluate_leaf(predicate: ex.BoundPredicate) -> Mask:
         field = predicate.term.ref().field
         if field.field_id not in seen:
             seen[field.field_id] = ranges.of(field)
-        return rules[type(predicate)](seen[field.field_id], predicate)
+        return rule(seen[field.field_id], predicate)
 
     return evaluate_expression(expression, evaluate_leaf, lambda value: np.full(len(ranges), value))
 
 
 # Where some row may match; unknown counts as a match.
-_MAY_MATCH: Rules = {
+_MAY_MATCH: Mapping[type[ex.BoundPredicate], Rule] = {
     ex.BoundIsNull: lambda at, _: at.may_hold_null,
     ex.BoundNotNull: lambda at, _: at.may_hold_nan | at.may_hold_value,
     ex.BoundIsNaN: lambda at, _: at.may_hold_nan,
@@ -134,35 +143,10 @@ _MAY_MATCH: Rules = {
     ex.BoundNotStartsWith: lambda at, p: at.may_hold_null | (at.may_hold_value & ~_all_start_with(at, _scalar(p))),
 }
 
-# Where every row matches; unknown counts as no match.
-_MUST_MATCH: Rules = {
-    ex.BoundIsNull: lambda at, _: ~at.may_hold_nan & ~at.may_hold_value,
-    ex.BoundNotNull: lambda at, _: ~at.may_hold_null,
-    ex.BoundIsNaN: lambda at, _: ~at.may_hold_null & ~at.may_hold_value,
-    ex.BoundNotNaN: lambda at, _: ~at.may_hold_nan,
-    ex.BoundLessThan: lambda at, p: _every_value_matches(at, _true_mask(pc.less(at.upper, _scalar(p)))),
-    ex.BoundLessThanOrEqual: lambda at, p: _every_value_matches(at, _true_mask(pc.less_equal(at.upper, _scalar(p)))),
-    ex.BoundGreaterThan: lambda at, p: _every_value_matches(at, _true_mask(pc.greater(at.lower, _scalar(p)))),
-    ex.BoundGreaterThanOrEqual: lambda at, p: _every_value_matches(
-        at, _true_mask(pc.greater_equal(at.lower, _scalar(p)))
-    ),
-    ex.BoundEqualTo: lambda at, p: _every_value_matches(at, _is_only_value(at, _scalar(p))),
-    ex.BoundNotEqualTo: lambda at, p: ~at.may_hold_value | _excludes_value(at, _scalar(p)),
-    ex.BoundIn: lambda at, p: _every_value_matches(at, _is_one_literal(at, _sorted_literals(p))),
-    ex.BoundNotIn: lambda at, p: ~at.may_hold_value | ~_includes_any_literal(at, _sorted_literals(p)),
-    ex.BoundStartsWith: lambda at, p: _every_value_matches(at, _all_start_with(at, _scalar(p))),
-    ex.BoundNotStartsWith: lambda at, p: ~at.may_hold_value | _excludes_prefix(at, _scalar(p)),
-}
-
 
 def _some_value_differs(at: FieldRange, values_are_equal: Mask) -> Mask:
     """Return where there may be a null, a NaN, or an ordinary value other than the ones compared with."""
     return at.may_hold_null | at.may_hold_nan | (at.may_hold_value & ~values_are_equal)
-
-
-def _every_value_matches(at: FieldRange, values_match: Mask) -> Mask:
-    """Return where there is neither null nor NaN, and the ordinary values match."""
-    return ~at.may_hold_null & ~at.may_hold_nan & (~at.may_hold_value | values_match)
 
 
 def _true_mask(result: pa.Array) -> Mask:
