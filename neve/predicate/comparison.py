@@ -16,7 +16,7 @@ from datetime import tzinfo
 from pyiceberg import expressions as ex
 from pyiceberg import types as ice
 from pyiceberg.expressions import BooleanExpression
-from pyiceberg.expressions.literals import BooleanLiteral
+from pyiceberg.expressions.literals import BooleanLiteral, Literal
 
 from neve.predicate.coercion import (
     ABOVE_ALL,
@@ -90,8 +90,8 @@ class PredicateColumn:
         position = locate_constant(constant, self.kind, self.zone)
         if position is None:
             return UNKNOWN
-        if isinstance(self.kind, ice.TimestampNanoType | ice.TimestamptzNanoType):
-            return self._compare_nanos_column(operator, position)
+        if position.floor is not None and isinstance(self.kind, ice.TimestampNanoType | ice.TimestamptzNanoType):
+            return self._compare_nanos_column(operator, position.floor)
         true = self._compare_position(operator, position)
         false = self._compare_position(NEGATED_OPERATORS[operator], position)
         if position.floor is None and constant.kind is ConstantKind.DECIMAL:
@@ -223,15 +223,12 @@ class PredicateColumn:
             ">": always.negate(),
         }[operator]
 
-    def _compare_nanos_column(self, operator: str, position: ValuePosition) -> Ternary:
+    def _compare_nanos_column(self, operator: str, nanos: Literal[int]) -> Ternary:
         """Include rows that match in either reading: Spark may read nanoseconds truncated to microseconds."""
-        if position.floor is None:
-            opposite = NEGATED_OPERATORS[operator]
-            return Ternary(self._compare_position(operator, position), self._compare_position(opposite, position))
-        at_least = make_expression(ex.GreaterThanOrEqual, self.name, position.floor)
-        below = make_expression(ex.LessThan, self.name, position.floor)
-        below_next_micro = make_expression(ex.LessThan, self.name, NanosLiteral(position.floor.value + 1000))
-        above = make_expression(ex.GreaterThan, self.name, position.floor)
+        at_least = make_expression(ex.GreaterThanOrEqual, self.name, nanos)
+        below = make_expression(ex.LessThan, self.name, nanos)
+        below_next_micro = make_expression(ex.LessThan, self.name, NanosLiteral(nanos.value + 1000))
+        above = make_expression(ex.GreaterThan, self.name, nanos)
         equal = Ternary(all_of((at_least, below_next_micro)), self._not_null(), False, False)
         return {
             "<": Ternary(below, at_least),

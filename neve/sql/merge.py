@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -16,15 +15,10 @@ from neve.sql.statement import Name, StatementOptions, default_alias, shorten_qu
 RowMatch = Literal["matched", "not matched", "not matched by source"]
 MergeAction = Literal["update", "update all", "delete", "insert", "insert all"]
 
-# The actions that a clause allows for each kind of rows, and the builder method for each.
-_BUILDER_METHODS: dict[tuple[RowMatch, MergeAction], str] = {
-    ("matched", "update"): "when_matched_update",
-    ("matched", "update all"): "when_matched_update_all",
-    ("matched", "delete"): "when_matched_delete",
-    ("not matched", "insert"): "when_not_matched_insert",
-    ("not matched", "insert all"): "when_not_matched_insert_all",
-    ("not matched by source", "update"): "when_not_matched_by_source_update",
-    ("not matched by source", "delete"): "when_not_matched_by_source_delete",
+_ALLOWED_ACTIONS: dict[RowMatch, tuple[MergeAction, ...]] = {
+    "matched": ("update", "update all", "delete"),
+    "not matched": ("insert", "insert all"),
+    "not matched by source": ("update", "delete"),
 }
 
 
@@ -39,7 +33,7 @@ class WhenClause:
 
     def add_to(self, statement: Any) -> Any:
         """Add this clause to a builder."""
-        add_clause: Callable[..., Any] = getattr(statement, _BUILDER_METHODS[self.rows, self.action])
+        add_clause = getattr(statement, f"when_{self.rows}_{self.action}".replace(" ", "_"))
         values = {each.column: each.value for each in self.assignments}
         arguments = (values,) if self.assignments else ()
         return add_clause(*arguments, condition=self.condition)
@@ -130,9 +124,8 @@ def _parse_when(reader: Reader) -> WhenClause:
     reader.expect("THEN")
     at = reader.word
     action, assignments = _parse_action(reader)
-    if (rows, action) not in _BUILDER_METHODS:
-        allowed = [name.upper() for kind, name in _BUILDER_METHODS if kind == rows]
-        raise reader.syntax_error(f"WHEN {rows.upper()} cannot {action}: allowed are {', '.join(allowed)}", at)
+    if action not in (allowed := _ALLOWED_ACTIONS[rows]):
+        raise reader.syntax_error(f"WHEN {rows.upper()} cannot {action}: allowed are {', '.join(allowed).upper()}", at)
     return WhenClause(rows, action, condition, assignments)
 
 
