@@ -14,7 +14,7 @@ import traceback
 from collections.abc import Callable
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field
-from functools import wraps
+from functools import partial, wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -81,16 +81,6 @@ class Command:
         self.screen.print_json_line({"verb": self.verb, "table": self.table_name, "status": status, **facts})
 
 
-def verb(function: Callable[..., None]) -> Callable[..., None]:
-    """Make a command that reads: add the options that every command has."""
-    return _make_command(function, READ_PARAMETERS)
-
-
-def writing_verb(function: Callable[..., None]) -> Callable[..., None]:
-    """Make a command that writes: add `--dry-run` and `--yes` too."""
-    return _make_command(function, WRITE_PARAMETERS)
-
-
 def _make_command(
     function: Callable[..., None], shared_parameters: tuple[inspect.Parameter, ...]
 ) -> Callable[..., None]:
@@ -105,6 +95,13 @@ def _make_command(
     run.__signature__ = inspect.Signature([*as_keywords, *shared_parameters])  # type: ignore[attr-defined]
     run.__annotations__ = {p.name: p.annotation for p in (*as_keywords, *shared_parameters)}
     return run
+
+
+verb = partial(_make_command, shared_parameters=READ_PARAMETERS)
+"""Make a command that reads: add the options that every command has."""
+
+writing_verb = partial(_make_command, shared_parameters=WRITE_PARAMETERS)
+"""Make a command that writes: add `--dry-run` and `--yes` too."""
 
 
 def run_guarded(command: Command, body: Callable[[], None]) -> None:

@@ -28,7 +28,6 @@ class CommandPlan:
     is_empty: Callable[[Any], bool] = lambda plan: plan.is_empty
     did_nothing: Callable[[Any], bool] = lambda result: result.snapshot_id is None
     question: str = ""  # asked before something is lost
-    explain: Callable[[Any], str] = lambda plan: plan.explain()
 
     @classmethod
     def of(cls, activity: str, builder: Any, **details: Any) -> CommandPlan:
@@ -64,10 +63,10 @@ def run_command(command: Command, command_plan: CommandPlan) -> Any:
             plan = command_plan.plan()
         is_empty = command_plan.is_empty(plan)
         if command.dry_run:
-            print_plan(command, command_plan.facts(plan), command_plan.explain(plan), is_empty)
+            print_plan(command, command_plan.facts(plan), plan.explain(), is_empty)
             raise typer.Exit(ExitCode.NOTHING_TO_DO if is_empty else ExitCode.DONE)
         if not is_empty:
-            command.screen.print_note(command_plan.explain(plan))
+            command.screen.print_note(plan.explain())
             confirm_or_exit(command, command_plan.question)
     with show_progress(command.screen, command_plan.activity):
         result = command_plan.execute()

@@ -71,7 +71,7 @@ class _History:
         if name == MAIN_BRANCH or snapshot is None:
             return name == MAIN_BRANCH
         age = self.rules.now_ms - snapshot["timestamp-ms"]
-        return bool(age <= _value_or_default(ref.max_ref_age_ms, self.rules.max_ref_age_ms))
+        return bool(age <= (self.rules.max_ref_age_ms if ref.max_ref_age_ms is None else ref.max_ref_age_ms))
 
     def refuse_referenced_snapshots(self) -> None:
         for name, ref in self.retained_refs.items():
@@ -91,9 +91,9 @@ class _History:
         return pointed_at.union(young, *(self._retained_on_branch(ref) for ref in branches))
 
     def _retained_on_branch(self, branch: SnapshotRef) -> set[int]:
-        rules, age = self.rules, branch.max_snapshot_age_ms
+        rules, age, minimum = self.rules, branch.max_snapshot_age_ms, branch.min_snapshots_to_keep
         cut_off = rules.older_than_ms if age is None else rules.now_ms - age
-        minimum = _value_or_default(branch.min_snapshots_to_keep, rules.retain_last)
+        minimum = rules.retain_last if minimum is None else minimum
         retained: set[int] = set()
         for row in self._ancestors(branch):
             if len(retained) >= minimum and row["timestamp-ms"] < cut_off:
@@ -109,7 +109,3 @@ class _History:
             seen.add(row["snapshot-id"])
             parent = row.get("parent-snapshot-id")
             row = None if parent is None else self.snapshots_by_id.get(parent)
-
-
-def _value_or_default(value: int | None, otherwise: int) -> int:
-    return otherwise if value is None else value
