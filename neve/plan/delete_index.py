@@ -31,7 +31,6 @@ from pyiceberg.types import StringType
 
 from neve.errors import TableError
 from neve.io.paths import canonical_path_all
-from neve.model.partition import Specs
 from neve.model.values import decode_values
 from neve.plan.metrics_filter import FileRanges, values_of_field
 from neve.plan.ranges import FieldRange, Mask
@@ -81,10 +80,7 @@ def find_runs(
     delete_rows: Rows,
     side: Side,
 ) -> Runs:
-    """Find the data files with the code of each delete file and a sequence number within its limit.
-
-    A negative code matches no data file.
-    """
+    """Find the data files with the code of each delete file, within its limit; a negative code matches none."""
     order = np.lexsort((data_sequence_numbers, data_codes))
     both = np.concatenate([data_sequence_numbers[order], max_sequence_numbers])
     ranks, numbers = np.split(np.unique(both, return_inverse=True)[1], [len(order)])
@@ -134,7 +130,7 @@ class _DeleteMatcher:
     deletes: EntryTable
 
     def pairs_table(self) -> pa.Table:
-        self.refuse_vectors_without_file()
+        self.refuse_incomplete(self.is_vector & ~self.names_one_data_file, "Deletion vector", "names no data file")
         vectors = self.pairs_by_path(self.is_vector)
         self.refuse_other_partitions(vectors)
         self.refuse_second_vectors(vectors)
@@ -155,17 +151,14 @@ class _DeleteMatcher:
 
     def equality_delete_pairs(self) -> Iterator[Pairs]:
         equality = self.deletes.numpy("content") == Content.EQUALITY_DELETES
-        self.refuse_without_columns(equality)
-        unpartitioned = [s for s in self.deletes.spec_ids() if self.specs.is_unpartitioned(s)]
+        counts = pc.list_value_length(self.deletes["equality_ids"]).fill_null(0).to_numpy()
+        self.refuse_incomplete(equality & (counts == 0), "Equality delete file", "names no columns to compare")
+        unpartitioned = [s for s in self.deletes.spec_ids() if self.data.specs.is_unpartitioned(s)]
         everywhere = equality & np.isin(self.deletes.numpy("spec_id"), unpartitioned)
         yield self.filter_by_column_ranges(self.runs_over_all_data_files(everywhere))
         yield self.filter_by_column_ranges(self.runs_by_partition(equality & ~everywhere, "left"))
 
     # -- facts ------------------------------------------------------------------------------------------------------
-
-    @property
-    def specs(self) -> Specs:
-        return self.data.specs
 
     @cached_property
     def is_position(self) -> Mask:
@@ -200,9 +193,9 @@ class _DeleteMatcher:
     @cached_property
     def partitions(self) -> tuple[Rows, Rows]:
         """A number per data file and per delete file, equal for files of one spec and tuple."""
-        names = ["spec_id", *(u.column for u in self.specs.union)]
+        names = ["spec_id", *(u.column for u in self.data.specs.union)]
         both = pa.concat_tables([t.columns.select(names) for t in (self.data, self.deletes)], promote_options="default")
-        codes, _ = EntryTable(both, self.specs).partition_codes()
+        codes, _ = EntryTable(both, self.data.specs).partition_codes()
         return codes[: len(self.data)], codes[len(self.data) :]
 
     # -- matching ---------------------------------------------------------------------------------------------------
@@ -265,7 +258,7 @@ class _DeleteMatcher:
         ids = self.deletes["equality_ids"].combine_chunks()
         compared = ids.flatten().unique().to_pylist()
         # a column has the type of the newest schema that contains it; unknown columns exclude nothing
-        schemas = [next((s for s in self.specs.schemas if i in s.field_ids), None) for i in compared]
+        schemas = [next((s for s in self.data.specs.schemas if i in s.field_ids), None) for i in compared]
         fields = [s.find_field(i) for i, s in zip(compared, schemas, strict=True) if s is not None]
         data, deletes = FileRanges(self.data), FileRanges(self.deletes)
         return [(_list_contains(ids, f.field_id), data.of(f), deletes.of(f)) for f in fields]
@@ -305,16 +298,10 @@ class _DeleteMatcher:
                 f"{self.data_sequence_numbers[file]}. Find out who wrote it."
             )
 
-    def refuse_vectors_without_file(self) -> None:
-        if (bare := np.flatnonzero(self.is_vector & ~self.names_one_data_file)).size:
-            path = self._path(self.deletes, int(bare[0]))
-            raise TableError(f"Deletion vector {path} names no data file; its entry is corrupt.")
-
-    def refuse_without_columns(self, equality: Mask) -> None:
-        counts = pc.list_value_length(self.deletes["equality_ids"]).fill_null(0).to_numpy()
-        if (bare := np.flatnonzero(equality & (counts == 0))).size:
-            path = self._path(self.deletes, int(bare[0]))
-            raise TableError(f"Equality delete file {path} names no columns to compare; its entry is corrupt.")
+    def refuse_incomplete(self, is_incomplete: Mask, kind: str, problem: str) -> None:
+        if is_incomplete.any():
+            path = self._path(self.deletes, int(is_incomplete.argmax()))
+            raise TableError(f"{kind} {path} {problem}; its entry is corrupt.")
 
     @staticmethod
     def _path(entries: EntryTable, row: int) -> str:

@@ -90,7 +90,7 @@ def must_match(ranges: Ranges, expression: BooleanExpression) -> Mask:
     """Return where every row satisfies a bound expression without NOT: no row may satisfy the opposite."""
 
     def no_row_fails(at: FieldRange, predicate: ex.BoundPredicate) -> Mask:
-        opposite = ~predicate
+        opposite: Any = ~predicate
         none_fails = ~_MAY_MATCH[type(opposite)](at, opposite)
         matches_null = isinstance(predicate, ex.BoundNotEqualTo | ex.BoundNotStartsWith)
         if isinstance(predicate, ex.BoundLiteralPredicate) and not matches_null:
