@@ -172,10 +172,7 @@ def _is_only_value(at: FieldRange, value: pa.Scalar) -> Mask:
 
 
 def _includes_any_literal(at: FieldRange, literals: pa.Array) -> Mask:
-    """Return where a literal of a sorted list is between the bounds.
-
-    Bounds and literals are compared by their ranks in the common order; an unknown bound gets the extreme rank.
-    """
+    """Return where a literal of a sorted list is between the bounds, by rank; an unknown bound has the extreme one."""
     values = pa.concat_arrays([at.lower, at.upper, literals])
     ranks = pc.rank(values, sort_keys="ascending", tiebreaker="dense").to_numpy().astype(np.int64)
     lower, upper, literal = np.split(ranks, [len(at.lower), len(at.lower) + len(at.upper)])

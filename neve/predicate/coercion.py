@@ -64,10 +64,7 @@ def locate_constant(constant: Constant, kind: ice.IcebergType, zone: tzinfo) -> 
 
 
 def is_canonical(constant: Constant, kind: ice.IcebergType) -> bool:
-    """Return whether a string compares the same when it is parsed as the type and when the column is cast to a string.
-
-    For a list of values, Spark may do either.
-    """
+    """Return whether a string compares the same parsed and with the column cast: in a list, Spark may do either."""
     if constant.kind is not ConstantKind.STRING or isinstance(kind, ice.StringType | ice.UUIDType):
         return True
     if isinstance(kind, ice.IntegerType | ice.LongType):

@@ -106,10 +106,8 @@ def find_equalities(text: str, alias: str) -> tuple[Equality, ...]:
     equalities: list[Equality] = []
     waiting = [parse_fragment(text).root]
     while waiting:
-        node = waiting.pop()
-        if isinstance(node, exp.Paren):
-            waiting.append(node.this)
-        elif isinstance(node, exp.And):
+        node = waiting.pop().unnest()
+        if isinstance(node, exp.And):
             waiting += [node.expression, node.this]
         elif (equality := _parse_equality(node, alias)) is not None:
             equalities.append(equality)
@@ -118,17 +116,11 @@ def find_equalities(text: str, alias: str) -> tuple[Equality, ...]:
 
 def _columns_outside_subqueries(root: exp.Expression) -> Iterator[exp.Column]:
     """Yield the column references outside of subqueries and lambda functions."""
-    waiting: list[exp.Expression] = [root]
-    while waiting:
-        node = waiting.pop()
-        if isinstance(node, exp.Query | exp.Lambda):
-            continue
-        if isinstance(node, exp.Column):
-            yield node
-        waiting += [child for child in node.iter_expressions() if isinstance(child, exp.Expression)]
+    nodes = root.dfs(prune=lambda node: isinstance(node, exp.Query | exp.Lambda))
+    return (node for node in nodes if isinstance(node, exp.Column))
 
 
-def _parse_equality(node: exp.Expression, alias: str) -> Equality | None:
+def _parse_equality(node: exp.Expr, alias: str) -> Equality | None:
     if not isinstance(node, exp.EQ | exp.NullSafeEQ):
         return None
     left, right = name_parts(node.this), name_parts(node.expression)

@@ -132,10 +132,9 @@ SPECIAL_NUMBERS = frozenset({"nan", "infinity", "+infinity", "-infinity", "inf",
 INTEGER_PATTERN = re.compile(r" *[+-]?[0-9]+ *")
 
 
-def parse_constant(node: exp.Expression, zone: tzinfo) -> Constant | None:
+def parse_constant(node: exp.Expr, zone: tzinfo) -> Constant | None:
     """Return the constant that an expression stands for, or None if it is not a constant."""
-    if isinstance(node, exp.Paren):
-        return parse_constant(node.this, zone)
+    node = node.unnest()
     if isinstance(node, exp.Neg):
         constant = parse_constant(node.this, zone)
         if constant is None or constant.kind not in NUMERIC_KINDS:
@@ -149,7 +148,7 @@ def parse_constant(node: exp.Expression, zone: tzinfo) -> Constant | None:
     return _parse_literal(node)
 
 
-def _parse_literal(node: exp.Expression) -> Constant | None:
+def _parse_literal(node: exp.Expr) -> Constant | None:
     if isinstance(node, exp.Null):
         return NULL_CONSTANT
     if isinstance(node, exp.Boolean):

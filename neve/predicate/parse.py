@@ -226,9 +226,7 @@ class _Reader:
 
     def column(self, node: exp.Expression) -> PredicateColumn | None:
         """Return the primitive column that an expression names, unless it is inside a list or map."""
-        while isinstance(node, exp.Paren):
-            node = node.this
-        parts = name_parts(node)
+        parts = name_parts(node.unnest())
         field = None if parts is None else self.field_of(parts)
         if field is None or not isinstance(field.field_type, PrimitiveType):
             return None
@@ -275,13 +273,11 @@ def _parse_condition(text: str) -> exp.Expression:
     return root  # type: ignore[return-value]
 
 
-def _operands(root: exp.Expression) -> list[exp.Expression]:
+def _operands(root: exp.Expression) -> list[Any]:
     """Return the operands of a chain of one operator, in order, without recursion."""
     kind, operands, waiting = type(root), [], [root]
     while waiting:
-        node = waiting.pop()
-        while isinstance(node, exp.Paren):
-            node = node.this
+        node = waiting.pop().unnest()
         if type(node) is kind:
             waiting += [node.expression, node.this]
         else:

@@ -117,7 +117,7 @@ def nesting_error(label: str) -> UserError:
     return UserError(f"{label[:1].upper()}{label[1:]} nested too deeply: over {MAX_DEPTH} levels. Flatten it.")
 
 
-def name_parts(node: exp.Expression) -> list[str] | None:
+def name_parts(node: exp.Expr) -> list[str] | None:
     """Return the names of a column reference, outermost first; None if the node is no column reference."""
     if isinstance(node, exp.Column):
         return [part.name for part in node.parts]

@@ -240,10 +240,7 @@ _BEFORE_A_STAR = ("SELECT", "DISTINCT", "ALL", ",", ".", "(", "*/")
 
 
 def exclude_columns_from_star(text: str, hidden: Collection[str]) -> str:
-    """Replace `*` by all columns except the hidden ones.
-
-    In a query that is too complex for that, the caller must name the columns.
-    """
+    """Exclude hidden columns from `*`; in a query that is too complex for that, the caller must name the columns."""
     tokens = tokenize_sql(text)
     stars = []  # those that stand for columns, and not for a product or for all rows
     for at in range(1, len(tokens)) if hidden else ():
