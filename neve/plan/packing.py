@@ -105,21 +105,16 @@ def _sort_indices(keys: EntryTable, spec_id: int) -> Rows:
     columns = [keys[name] for name in keys.specs.columns(spec_id) if not pa.types.is_null(keys[name].type)]
     if not columns:
         return np.arange(len(keys))
-    table = pa.table(
-        {
-            name: values
-            for n, column in enumerate(columns)
-            for name, values in ((f"has {n}", column.is_valid()), (str(n), _sortable(column)))
-        }
-    )
-    by = [(name, "ascending") for name in table.column_names]
+    table = pa.table({str(n): _sortable(column) for n, column in enumerate(columns)})
+    by = [(name, "ascending", "at_start") for name in table.column_names]
     return np.asarray(pc.sort_indices(table, sort_keys=by).to_numpy(), np.int64)
 
 
 def _sortable(column: pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
     if pa.types.is_floating(column.type):
         # integers in the same order, so that -0.0 sorts before 0.0 and NaN last
-        floats = column.combine_chunks().cast(pa.float64()).fill_null(0)
-        bits = floats.to_numpy(zero_copy_only=False).view(np.int64)
-        return pa.array(bits ^ ((bits >> 63) & np.iinfo(np.int64).max))
+        floats = column.combine_chunks().cast(pa.float64())
+        bits = floats.fill_null(0).to_numpy(zero_copy_only=False).view(np.int64)
+        is_null = floats.is_null().to_numpy(zero_copy_only=False)
+        return pa.array(bits ^ ((bits >> 63) & np.iinfo(np.int64).max), mask=is_null)
     return column.cast(pa.binary()) if pa.types.is_fixed_size_binary(column.type) else column

@@ -103,10 +103,7 @@ class _FragmentWithTables(Fragment):
         return sorted(tables, key=lambda table: table[1].start)
 
     def alias_edits(self, node: exp.Table, name: TableName) -> Iterator[Edit]:
-        """Yield the edits that keep the old name of a table valid for columns.
-
-        If another table of the text, in whichever query, has the same last name, the alias is the full name.
-        """
+        """Yield the edits that keep the old name of a table valid, in full if another table has the same last name."""
         references = [(column, length) for column, source, length in self._qualified_columns if source is node]
         is_long = any(length > 1 for _, length in references)
         is_alone = self._source_names.count(name.parts[-1].lower()) == 1

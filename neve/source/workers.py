@@ -166,10 +166,7 @@ class ExecutorStreamWriter(DataSourceStreamArrowWriter):
 
 
 class NeveSource(DataSource):
-    """Iceberg tables as a source and sink of Spark. `register` creates a subclass with a planner.
-
-    Workers that only read or write rows load this class too, so the planner is sealed.
-    """
+    """Iceberg tables as a source and sink of Spark. `register` creates a subclass with a planner, which is sealed."""
 
     planner: ClassVar[SealedValue[Any]]  # a Planner
     _pin: PinnedState | None = None

@@ -125,12 +125,8 @@ def _spec_facts(spec: dict[str, Any], files: pa.Table) -> dict[str, Any]:
 
 
 def _spec_row(spec: dict[str, Any]) -> dict[str, Any]:
-    terms = [
-        str(f["source"] or "a dropped column")
-        if f["transform"] == "identity"
-        else f"{f['transform']}({f['source'] or 'a dropped column'})"
-        for f in spec["fields"]
-    ]
+    fields = [(f["transform"], f["source"] or "a dropped column") for f in spec["fields"]]
+    terms = [source if transform == "identity" else f"{transform}({source})" for transform, source in fields]
     return {
         "spec": f"{spec['spec_id']}{' *' if spec['is_default'] else ''}",
         "partitioned by": ", ".join(terms) or "not partitioned",
