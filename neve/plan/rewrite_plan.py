@@ -215,15 +215,14 @@ def is_chosen(codes: NDArray[np.int8]) -> Mask:
 
 
 def _reasons_table(files: EntryTable, codes: NDArray[np.int8]) -> pa.Table:
-    names = pa.array([r.name.lower().replace("_", "-") for r in Reason])
-    index = {int(r): n for n, r in enumerate(Reason)}
-    index_by_code = np.array([index.get(code, 0) for code in range(int(max(Reason)) + 1)], np.int32)
+    names = {int(r): r.name.lower().replace("_", "-") for r in Reason}
+    name_by_code = pa.array([names.get(code) for code in range(max(names) + 1)])
     return pa.table(
         {
             "file_path": files["file_path"],
             "spec_id": files["spec_id"],
             "file_size_in_bytes": files["file_size_in_bytes"],
             "is_chosen": pa.array(is_chosen(codes)),
-            "reason": names.take(pa.array(index_by_code[codes])),
+            "reason": name_by_code.take(pa.array(codes)),
         }
     )

@@ -208,17 +208,14 @@ class PredicateColumn:
         """Compare with NaN, which equals itself and is greater than everything else."""
         if not isinstance(self.kind, ice.FloatType | ice.DoubleType):
             return UNKNOWN
-        nan, number = (
-            make_expression(ex.IsNaN, self.name),
-            all_of((make_expression(ex.NotNaN, self.name), self._not_null())),
-        )
-        greater_or_equal = Ternary(nan, number)
+        is_number = all_of((make_expression(ex.NotNaN, self.name), self._not_null()))
+        is_nan = Ternary(make_expression(ex.IsNaN, self.name), is_number)
         always = Ternary(self._not_null(), ex.AlwaysFalse())
         return {
-            "=": greater_or_equal,
-            "<>": greater_or_equal.negate(),
-            ">=": greater_or_equal,
-            "<": greater_or_equal.negate(),
+            "=": is_nan,
+            "<>": is_nan.negate(),
+            ">=": is_nan,
+            "<": is_nan.negate(),
             "<=": always,
             ">": always.negate(),
         }[operator]

@@ -57,14 +57,9 @@ def evolve(
     """Change columns, the partitioning of new files, or properties; only metadata changes."""
     evolution = _Evolution(
         command.table_to_change(table),
-        (tuple(add or ()), tuple(drop or ()), parse_pairs(rename, "--rename")),
-        (
-            tuple(add_columns or ()),
-            tuple(drop_columns or ()),
-            parse_pairs(rename_columns, "--rename-column"),
-            tuple(widen or ()),
-        ),
-        (parse_pairs(put, "--set"), tuple(unset or ())),
+        (add or (), drop or (), parse_pairs(rename, "--rename")),
+        (add_columns or (), drop_columns or (), parse_pairs(rename_columns, "--rename-column"), widen or ()),
+        (parse_pairs(put, "--set"), unset or ()),
     )
     if not any((*evolution.partition_changes, *evolution.column_changes, *evolution.property_changes)):
         raise UserError("Say what to change: columns, partition fields or properties. `neve evolve --help` lists them.")
