@@ -43,8 +43,8 @@ from neve.predicate import parse as predicate
 from neve.tree.entries import BOUNDS, COUNTS, EntryTable, Status
 from neve.tree.pyiceberg_files import entries_from_pyiceberg
 from neve.tree.read import manifests_of, read_entries
-from neve.tree.tree_writer import ManifestListHeader, tree_writer_for
-from neve.tree.write import ManifestContext, write_manifest_list, write_manifests
+from neve.tree.tree_writer import assign_row_ids, tree_writer_for
+from neve.tree.write import ManifestContext, ManifestListHeader, write_manifest_list, write_manifests
 
 FILES = int(os.environ.get("NEVE_BENCH_FILES", "1000000"))
 PER_MANIFEST = 10_000
@@ -131,7 +131,7 @@ def many_files(folder: Path, version: int, manifests: int, each: int, properties
             entries = random_entries(context.specs, at % 3, at * each, each, rng, location)
             written += shape.write_added(io, entries, context)
         if version > 2:
-            written, _ = shape.assign_row_ids(written, 0)
+            written, _ = assign_row_ids(written, 0)
         shape.write_list_or_root(
             io, row[key], written, ManifestListHeader(1, None, 1, 0 if version > 2 else None), context
         )
@@ -277,15 +277,8 @@ def old_table(folder: Path, manifests: int = 1000, snapshots: int = 1000) -> str
         for n in range(manifests)
         for m in write_manifests(io, random_entries(context.specs, n % 3, n, 1, rng, location), context)
     ]
-    write_manifest_list(
-        io,
-        f"{location}/metadata/snap-{snapshots}.avro",
-        written,
-        format_version=2,
-        snapshot_id=snapshots,
-        parent_snapshot_id=None,
-        sequence_number=1,
-    )
+    header = ManifestListHeader(snapshots, None, 1)
+    write_manifest_list(io, f"{location}/metadata/snap-{snapshots}.avro", written, header, 2)
     path = folder / "metadata" / "00000-bench.metadata.json"
     path.write_text(text)
     return path.as_uri()

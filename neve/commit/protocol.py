@@ -36,7 +36,8 @@ from neve.errors import TableError, UserError
 from neve.model.metadata import TableMetadata, are_different_tables, table_identity, to_neve_metadata
 from neve.model.snapshots import AddSnapshot, Snapshot, tree_root_location
 from neve.tree.entries import Manifest
-from neve.tree.tree_writer import ManifestListHeader
+from neve.tree.tree_writer import assign_row_ids
+from neve.tree.write import ManifestListHeader
 
 
 def commit(
@@ -300,7 +301,7 @@ def _assign_row_ids(
     if base.format_version == 2:
         return counted, (None, None)
     first: int = getattr(base.metadata, "next_row_id", None) or 0
-    assigned, following = base.tree_writer.assign_row_ids(counted, first)
+    assigned, following = assign_row_ids(counted, first)
     return assigned, (first, following - first)
 
 

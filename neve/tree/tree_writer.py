@@ -7,7 +7,7 @@ merged, numbered and listed. Only this module decides how entries and their dele
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -38,7 +38,7 @@ from neve.tree.v4.write import encode_root, write_leaves
 from neve.tree.write import (
     UNASSIGNED,
     ManifestContext,
-    assign_row_ids,
+    ManifestListHeader,
     copy_entries,
     write_manifest_list,
     write_manifests,
@@ -64,16 +64,6 @@ class ManifestEdit:
             blobs = (self.vectors["file_path"].to_pylist(), self.vectors["content_offset"].to_pylist())
             parts += [self.vector_targets.numpy("row").tobytes(), tuple(zip(*blobs, strict=True))]
         return tuple(parts)
-
-
-@dataclass(frozen=True, slots=True)
-class ManifestListHeader:
-    """The header of the file that lists the manifests of a snapshot."""
-
-    snapshot_id: int
-    parent_snapshot_id: int | None
-    sequence_number: int
-    first_row_id: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,15 +120,11 @@ class ManifestTreeWriter:
         """Return the manifests as they will be listed."""
         return tuple(manifests)
 
-    def assign_row_ids(self, manifests: Sequence[Manifest], next_row_id: int) -> tuple[list[Manifest], int]:
-        """Assign row ids to manifests or rows without any, and return the next free id."""
-        return assign_row_ids(manifests, next_row_id)
-
     def write_list_or_root(
         self, io: FileIO, path: str, manifests: Sequence[Manifest], header: ManifestListHeader, context: ManifestContext
     ) -> dict[str, str]:
         """Write the file that lists the manifests of a snapshot; return the snapshot field that names it."""
-        write_manifest_list(io, path, manifests, format_version=context.format_version, **asdict(header))
+        write_manifest_list(io, path, manifests, header, context.format_version)
         return {"manifest_list": path}
 
 
@@ -318,32 +304,10 @@ class V4TreeWriter:
             return (*write_leaves(io, rows, context), *leaves)
         return (*leaves, *([self._inline_manifest(rows, context)] if rows.num_rows else []))
 
-    def assign_row_ids(self, manifests: Sequence[Manifest], next_row_id: int) -> tuple[list[Manifest], int]:
-        assigned = list(manifests)
-        for at, manifest in enumerate(manifests):
-            if manifest.is_inline:
-                # Each row of the root gets its ids: there is no list above it to inherit them from.
-                leaf = leaf_of(manifest)
-                rows: pa.Table = leaf.rows
-                live = np.isin(rows["status"].to_numpy(), LIVE_STATUSES)
-                is_data = rows["content_type"].to_numpy() == ContentType.DATA
-                waiting = rows["first_row_id"].is_null().to_numpy() & is_data & live
-                taken = np.where(waiting, rows["record_count"].to_numpy(), 0)
-                first = next_row_id + np.cumsum(taken) - taken
-                rows = set_where(rows, waiting, first_row_id=first[waiting])
-                assigned[at] = replace(manifest, leaf=replace(leaf, rows=rows))
-                next_row_id += int(taken.sum())
-            elif not manifest.is_deletes and manifest.first_row_id is None:
-                assigned[at] = replace(manifest, first_row_id=next_row_id)
-                without_ids = manifest.leaf.rows_without_ids if manifest.leaf is not None else None
-                live_rows = (manifest.added_rows or 0) + (manifest.existing_rows or 0)
-                next_row_id += live_rows if without_ids is None else without_ids
-        return assigned, next_row_id
-
     def write_list_or_root(
         self, io: FileIO, path: str, manifests: Sequence[Manifest], header: ManifestListHeader, context: ManifestContext
     ) -> dict[str, str]:
-        write_new_file(io, path, encode_root(manifests, context.specs, context.metadata.location, **asdict(header)))
+        write_new_file(io, path, encode_root(manifests, header, context.specs, context.metadata.location))
         return {"root_manifest": path}
 
 
@@ -353,6 +317,32 @@ TreeWriter: TypeAlias = ManifestTreeWriter | V4TreeWriter
 def tree_writer_for(metadata: TableMetadata) -> TreeWriter:
     """Return the writer for new snapshots of a table."""
     return V4TreeWriter() if int(metadata.format_version) >= 4 else ManifestTreeWriter()
+
+
+def assign_row_ids(manifests: Sequence[Manifest], next_row_id: int) -> tuple[list[Manifest], int]:
+    """Assign row ids to data manifests, or rows of a root, without any, and return the next free id.
+
+    A manifest of copied entries needs a range too: readers ignore the ids of its entries otherwise.
+    """
+    assigned = list(manifests)
+    for at, manifest in enumerate(manifests):
+        leaf = leaf_of(manifest)
+        if leaf.rows is not None:
+            # Each row of the root gets its ids: there is no list above it to inherit them from.
+            rows: pa.Table = leaf.rows
+            live = np.isin(rows["status"].to_numpy(), LIVE_STATUSES)
+            is_data = rows["content_type"].to_numpy() == ContentType.DATA
+            waiting = rows["first_row_id"].is_null().to_numpy() & is_data & live
+            taken = np.where(waiting, rows["record_count"].to_numpy(), 0)
+            first = next_row_id + np.cumsum(taken) - taken
+            rows = set_where(rows, waiting, first_row_id=first[waiting])
+            assigned[at] = replace(manifest, leaf=replace(leaf, rows=rows))
+            next_row_id += int(taken.sum())
+        elif not manifest.is_deletes and manifest.first_row_id is None:
+            assigned[at] = replace(manifest, first_row_id=next_row_id)
+            live_rows = (manifest.added_rows or 0) + (manifest.existing_rows or 0)
+            next_row_id += live_rows if leaf.rows_without_ids is None else leaf.rows_without_ids
+    return assigned, next_row_id
 
 
 def _replace_all_vectors(rows: pa.Table, vectors: dict[str, Any], context: ManifestContext) -> pa.Table:

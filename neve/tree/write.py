@@ -56,7 +56,6 @@ class ManifestContext:
     snapshot_id: int
     new_path: Callable[[], str]
     target_bytes: int = 8 << 20
-    codec: str = "deflate"
     new_leaf_path: Callable[[], str] | None = None  # of leaves of tracked files; None: as of all manifests
     inline_files: int = 0  # the most new files of a commit that are put into the root itself; 0: none
     inline_rows: int = 0  # the most rows of files that the root may have before they move to a leaf
@@ -87,6 +86,16 @@ class ManifestContext:
             **({"content": "deletes" if is_deletes else "data"} if self.format_version > 1 else {}),
         }
         return {key: value.encode() for key, value in pairs.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class ManifestListHeader:
+    """The header of the file that lists the manifests of a snapshot."""
+
+    snapshot_id: int
+    parent_snapshot_id: int | None
+    sequence_number: int
+    first_row_id: int | None = None
 
 
 def write_manifests(io: FileIO, entries: EntryTable, context: ManifestContext) -> list[Manifest]:
@@ -137,10 +146,20 @@ def encode_manifest(entries: EntryTable, context: ManifestContext) -> bytes:
     file_fields = next(f for f in schema["fields"] if f["name"] == "data_file")["type"]["fields"]
     arrays = [_file_column(field, entries, spec_id) for field in file_fields]
     files = pa.StructArray.from_arrays(arrays, names=[f["name"] for f in file_fields])
+    return _encode_entries(entries, files, schema, context.header(spec_id, is_deletes))
+
+
+def _encode_entries(
+    entries: EntryTable,
+    files: pa.Array,
+    schema: dict[str, Any],
+    header: dict[str, bytes],
+    encoded_fields: frozenset[str] = frozenset(),
+) -> bytes:
     outer = [f["name"] for f in schema["fields"] if f["name"] != "data_file"]
     columns = [combine_chunks(entries[name].cast(pa.int32()) if name == "status" else entries[name]) for name in outer]
     batch = pa.RecordBatch.from_arrays([*columns, files], names=[*outer, "data_file"])
-    return encode(batch, schema, context.header(spec_id, is_deletes), context.codec)
+    return encode(batch, schema, header, encoded_fields=encoded_fields)
 
 
 def _only_spec(entries: EntryTable) -> int:
@@ -232,12 +251,8 @@ def _copy_encoded_files(
         pieces.append(source[1].take(pa.array(row_numbers[rows])))
         order.append(rows)
     files = pa.concat_arrays(pieces).take(pa.array(np.argsort(np.concatenate(order))))
-    schema = schemas[0]
-    outer = [f["name"] for f in schema["fields"] if f["name"] != "data_file"]
-    columns = [entries[name].cast(pa.int32()) if name == "status" else entries[name] for name in outer]
-    batch = pa.Table.from_arrays([*columns, pa.chunked_array([files])], names=[*outer, "data_file"])
-    spec_id, is_deletes = sources[0].spec_id, sources[0].is_deletes
-    return encode(batch, schema, context.header(spec_id, is_deletes), context.codec, encoded_fields=_ENCODED_FIELDS)
+    header = context.header(sources[0].spec_id, sources[0].is_deletes)
+    return _encode_entries(entries, files, schemas[0], header, _ENCODED_FIELDS)
 
 
 def _read_encoded_files(
@@ -264,51 +279,29 @@ def _read_encoded_files(
     return (header.schema, batch.column("data_file")) if old_names == new_names else None
 
 
-def assign_row_ids(manifests: Sequence[Manifest], next_row_id: int) -> tuple[list[Manifest], int]:
-    """Assign a range of row ids to every data manifest without one, and return the next free id.
-
-    A manifest of copied entries needs a range too: readers ignore the ids of its entries otherwise.
-    """
-    assigned = list(manifests)
-    for at, manifest in enumerate(manifests):
-        if not manifest.is_deletes and manifest.first_row_id is None:
-            assigned[at] = replace(manifest, first_row_id=next_row_id)
-            next_row_id += (manifest.added_rows or 0) + (manifest.existing_rows or 0)
-    return assigned, next_row_id
-
-
 def write_manifest_list(
-    io: FileIO,
-    path: str,
-    manifests: Sequence[Manifest],
-    *,
-    format_version: int,
-    snapshot_id: int,
-    parent_snapshot_id: int | None,
-    sequence_number: int,
-    first_row_id: int | None = None,
-    codec: str = "deflate",
+    io: FileIO, path: str, manifests: Sequence[Manifest], header: ManifestListHeader, format_version: int
 ) -> None:
     """Write the manifest list of a snapshot; manifests of this commit get the snapshot's sequence number."""
-    schema = manifest_list_schema(format_version)
+    schema, number, parent_id = manifest_list_schema(format_version), header.sequence_number, header.parent_snapshot_id
     pairs = {
-        "snapshot-id": str(snapshot_id),
-        "parent-snapshot-id": "null" if parent_snapshot_id is None else str(parent_snapshot_id),
+        "snapshot-id": str(header.snapshot_id),
+        "parent-snapshot-id": "null" if parent_id is None else str(parent_id),
         "format-version": str(format_version),
-        **({"sequence-number": str(sequence_number)} if format_version > 1 else {}),
-        **({"first-row-id": str(first_row_id)} if first_row_id is not None else {}),
+        **({"sequence-number": str(number)} if format_version > 1 else {}),
+        **({"first-row-id": str(header.first_row_id)} if header.first_row_id is not None else {}),
     }
     numbered = list(manifests)
     for at, manifest in enumerate(manifests):
         if manifest.sequence_number == UNASSIGNED:
-            oldest = sequence_number if manifest.min_sequence_number == UNASSIGNED else manifest.min_sequence_number
-            numbered[at] = replace(manifest, sequence_number=sequence_number, min_sequence_number=oldest)
+            oldest = number if manifest.min_sequence_number == UNASSIGNED else manifest.min_sequence_number
+            numbered[at] = replace(manifest, sequence_number=number, min_sequence_number=oldest)
     columns: dict[str, pa.Array] = {}
     for name in (f["name"] for f in schema["fields"]):
         values = [getattr(m, _LIST_ATTRIBUTES.get(name, name.removesuffix("_count"))) for m in numbered]
         columns[name] = pa.array(values, _LIST_TYPES.get(name, pa.int64()))
     batch = pa.RecordBatch.from_pydict(columns)
-    write_new_file(io, path, encode(batch, schema, {k: v.encode() for k, v in pairs.items()}, codec))
+    write_new_file(io, path, encode(batch, schema, {k: v.encode() for k, v in pairs.items()}))
 
 
 _SUMMARY_TYPES = (pa.bool_(), pa.bool_(), pa.binary(), pa.binary())

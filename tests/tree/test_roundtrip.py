@@ -23,7 +23,8 @@ from neve.model.partition import PartitionKey, Specs
 from neve.tree.entries import DETAIL, EntryTable, Manifest, Status
 from neve.tree.pyiceberg_files import entries_from_pyiceberg
 from neve.tree.read import manifests_in_list, read_entries, read_manifest, with_detail
-from neve.tree.write import ManifestContext, assign_row_ids, copy_entries, write_manifest_list, write_manifests
+from neve.tree.tree_writer import assign_row_ids
+from neve.tree.write import ManifestContext, ManifestListHeader, copy_entries, write_manifest_list, write_manifests
 from tests.support.tables import local
 
 SCHEMA = Schema(
@@ -140,9 +141,7 @@ def test_pyiceberg_reads_the_same_entries(io, context):
     entries = entries_from_pyiceberg([data_file(s, str(s)) for s in (0, 1, 2)], context.specs)
     written = write_manifests(io, entries, context)
     path = context.new_path()
-    write_manifest_list(
-        io, path, written, format_version=version, snapshot_id=77, parent_snapshot_id=None, sequence_number=5
-    )
+    write_manifest_list(io, path, written, ManifestListHeader(77, None, 5), version)
     peer = [e for m in read_manifest_list(io.new_input(path)) for e in m.fetch_manifest_entry(io)]
     ours = read_entries(io, manifests_in_list(io, path), context.specs, detail=DETAIL.names)
     assert [e.data_file.file_path for e in peer] == ours["file_path"].to_pylist()

@@ -36,7 +36,8 @@ from neve.ops.context import TableContext
 from neve.tree.entries import DETAIL, Content, EntryTable, Manifest, Status
 from neve.tree.group_by_spec import deletion_vector_mask
 from neve.tree.read import manifests_of, read_entries
-from neve.tree.write import ManifestContext, assign_row_ids, write_manifest_list, write_manifests
+from neve.tree.tree_writer import assign_row_ids
+from neve.tree.write import ManifestContext, ManifestListHeader, write_manifest_list, write_manifests
 
 _EXPORT_VERSION = 3
 
@@ -87,16 +88,10 @@ class _Export:
             list(self._export_manifests(snapshot)), getattr(self.source, "next_row_id", None) or 0
         )
         path = f"{self.folder}/snap-{snapshot.snapshot_id}-{next(self.file_numbers)}.avro"
-        write_manifest_list(
-            self.io,
-            path,
-            manifests,
-            format_version=_EXPORT_VERSION,
-            snapshot_id=snapshot.snapshot_id,
-            parent_snapshot_id=snapshot.parent_snapshot_id,
-            sequence_number=snapshot.sequence_number or 0,
-            first_row_id=snapshot.first_row_id,
+        header = ManifestListHeader(
+            snapshot.snapshot_id, snapshot.parent_snapshot_id, snapshot.sequence_number or 0, snapshot.first_row_id
         )
+        write_manifest_list(self.io, path, manifests, header, _EXPORT_VERSION)
         return document | {"manifest-list": path}
 
     def _export_manifests(self, snapshot: Snapshot) -> Iterator[Manifest]:

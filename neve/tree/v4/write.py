@@ -20,7 +20,7 @@ from neve.tree.v4.commit_rows import live_rows_as_existing, stored_paths
 from neve.tree.v4.fields import FORMAT_VERSION, LEGACY_VERSION, ContentType
 from neve.tree.v4.leaf import leaf_of
 from neve.tree.v4.rows import concat_rows, encode_rows, make_rows, range_column, set_where
-from neve.tree.write import UNASSIGNED, ManifestContext
+from neve.tree.write import UNASSIGNED, ManifestContext, ManifestListHeader
 
 _NO_HIDDEN = np.zeros(0, np.int64)
 
@@ -138,26 +138,17 @@ def _partition_ranges(rows: pa.Table, specs: Specs, spec_ids: Sequence[int]) -> 
     return ranges
 
 
-def encode_root(
-    manifests: Sequence[Manifest],
-    specs: Specs,
-    location: str,
-    *,
-    snapshot_id: int,
-    parent_snapshot_id: int | None,
-    sequence_number: int,
-    first_row_id: int | None,
-) -> bytes:
+def encode_root(manifests: Sequence[Manifest], header: ManifestListHeader, specs: Specs, location: str) -> bytes:
     """Encode the root of a snapshot; leaves and rows of this commit get the snapshot's sequence number."""
     leaves = [m for m in manifests if not m.is_inline and not m.is_view]
-    tables = [_leaf_rows(leaves, specs, location, snapshot_id, sequence_number)] if leaves else []
-    tables += [_inline_rows(m, sequence_number) for m in manifests if m.is_inline and not m.is_view]
+    tables = [_leaf_rows(leaves, specs, location, header.snapshot_id, header.sequence_number)] if leaves else []
+    tables += [_inline_rows(m, header.sequence_number) for m in manifests if m.is_inline and not m.is_view]
     pairs = {
         "format-version": str(FORMAT_VERSION),
-        "snapshot-id": str(snapshot_id),
-        "parent-snapshot-id": "null" if parent_snapshot_id is None else str(parent_snapshot_id),
-        "sequence-number": str(sequence_number),
-        "first-row-id": str(first_row_id or 0),
+        "snapshot-id": str(header.snapshot_id),
+        "parent-snapshot-id": "null" if header.parent_snapshot_id is None else str(header.parent_snapshot_id),
+        "sequence-number": str(header.sequence_number),
+        "first-row-id": str(header.first_row_id or 0),
     }
     rows = concat_rows(tables) if tables else make_rows({}, 0, specs)
     return encode_rows(rows, specs, is_root=True, key_value_metadata=pairs)

@@ -13,7 +13,7 @@ from neve.commit.actions import Append, DeleteFiles, RemovedFiles, RewriteFiles,
 from neve.commit.outcome import Check
 from neve.errors import CommitConflict, UnknownName
 from neve.model.snapshots import AddSnapshot
-from neve.tree.write import write_manifest_list
+from neve.tree.write import ManifestListHeader, write_manifest_list
 from tests.ops.maintenance.test_rewrite_manifests import table_of
 from tests.support.metadata_tables import Kit, name_of, plus, removed
 
@@ -45,16 +45,8 @@ def forget(kit: Kit, *names: str) -> None:
             "added_rows": None if first is None else 0,
         }
     )
-    write_manifest_list(
-        kit.io,
-        path,
-        [*kit.manifests(deletes=False), *deletes],
-        format_version=metadata.format_version,
-        snapshot_id=made.snapshot_id,
-        parent_snapshot_id=head.snapshot_id,
-        sequence_number=number,
-        first_row_id=first,
-    )
+    header = ManifestListHeader(made.snapshot_id, head.snapshot_id, number, first)
+    write_manifest_list(kit.io, path, [*kit.manifests(deletes=False), *deletes], header, metadata.format_version)
     move = SetSnapshotRefUpdate(ref_name="main", type="branch", snapshot_id=made.snapshot_id)
     kit.update(AddSnapshot(snapshot=made), move)
 
