@@ -120,7 +120,7 @@ def convert_position_deletes(base: CommitBase, action: Action, written_files: Wr
     files, others = added.filter(pa.array(is_file)), added.filter(pa.array(~is_file))
     positions = _read_position_deletes(base, files["file_path"].to_pylist())
     live = _live_entries_in_partitions(base, files, is_deletes=False)
-    data_files = EntryTable.concat([live, *([action.added_data] if action.added_data else [])], base.specs)
+    data_files = EntryTable.concat([live, action.added_data], base.specs)
     paths = canonical_path_all(data_files["file_path"])
     if missing := sorted(set(positions) - set(paths.to_pylist())):
         message = "Data files that new position deletes name are not in the table, or not in their partitions."
@@ -133,8 +133,7 @@ def convert_position_deletes(base: CommitBase, action: Action, written_files: Wr
         files, existing, lambda: _write_vectors(base, data_files, positions, existing, written_files)
     )
     existing_vectors = existing.filter(pa.array(deletion_vector_mask(existing)))
-    removed = [action.removed_deletes.entries] if action.removed_deletes.entries else []
-    removed_entries = EntryTable.concat([*removed, existing_vectors], base.specs)
+    removed_entries = EntryTable.concat([action.removed_deletes.entries, existing_vectors], base.specs)
     return replace(
         action,
         added_deletes=EntryTable.concat([others, vectors], base.specs),
@@ -228,11 +227,11 @@ def merge_concurrent_vectors(base: CommitBase, action: Action) -> Action:
         return action
     live = _live_entries_in_partitions(base, new, is_deletes=True)
     theirs = _vectors_referencing(live, pc.unique(new["referenced_data_file"]))
-    removed = [action.removed_deletes.entries] if action.removed_deletes.entries else []
+    removed = EntryTable.concat([action.removed_deletes.entries, theirs], base.specs)
     return replace(
         action,
         added_deletes=EntryTable.concat([action.added_deletes, theirs.with_columns(sequence_number=None)], base.specs),
-        removed_deletes=RemovedFiles(EntryTable.concat([*removed, theirs], base.specs), action.removed_deletes.paths),
+        removed_deletes=RemovedFiles(removed, action.removed_deletes.paths),
     )
 
 

@@ -171,12 +171,9 @@ def _added_entries(base: CommitBase, action: Action, written_files: WrittenFiles
         tables.append((_entries_of_prepared_manifests(base, action.manifests), None))
     entries = []
     for files, number in tables:
-        columns = {name: files[name] for name in files.columns.schema.names}
-        columns |= {"manifest": -1, "row": -1, "status": int(Status.ADDED), "snapshot_id": written_files.snapshot_id}
-        columns |= {"sequence_number": number, "file_sequence_number": None, "first_row_id": None}
-        columns["spec_id"] = pc.fill_null(files["spec_id"], FIRST_SPEC)
-        detail = [n for n in DETAIL.names if n in columns]
-        entries.append(EntryTable.from_columns(columns, base.specs, len(files), detail))
+        new = files.with_columns(manifest=-1, row=-1, status=int(Status.ADDED), snapshot_id=written_files.snapshot_id)
+        new = new.with_columns(sequence_number=number, file_sequence_number=None, first_row_id=None)
+        entries.append(new.with_columns(spec_id=pc.fill_null(files["spec_id"], FIRST_SPEC)))
     return distinct_files(EntryTable.concat(entries, base.specs))
 
 

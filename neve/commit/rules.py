@@ -239,7 +239,7 @@ def no_rewrites_of_removed_files(window: Window, action: RowDelta) -> Conflict |
 def no_updates_of_the_same_files(window: Window, action: RowDelta) -> Conflict | None:
     """No commit updated rows of the same files: a row deleted here would live on in its updated copy."""
     removed = _removed_entries(window.base, action.removed_data)
-    changed = EntryTable.concat([removed, *filter(None, [action.added_deletes])], window.base.specs)
+    changed = EntryTable.concat([removed, action.added_deletes], window.base.specs)
     if not len(changed):
         return None
     new = _new_deletes(window, frozenset({Operation.OVERWRITE}))
@@ -309,7 +309,5 @@ def _is_in_scope(files: EntryTable, scope: Scope) -> Mask:
 
 def _removed_entries(base: CommitBase, removed: actions.RemovedFiles) -> EntryTable:
     """Return the removed files with their partitions; files known by path only are looked up in the table."""
-    entries = [removed.entries] if removed.entries else []
-    if removed.paths:
-        entries.append(base.live_data_files(removed.paths))
-    return EntryTable.concat(entries, base.specs)
+    by_path = base.live_data_files(removed.paths) if removed.paths else None
+    return EntryTable.concat([removed.entries, by_path], base.specs)

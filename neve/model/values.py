@@ -53,7 +53,7 @@ def comparable_type(kind: ice.IcebergType) -> pa.DataType:
 
 def decode_comparable(values: Any, kind: ice.IcebergType) -> pa.Array:
     """Decode serialized values to comparable ones; null for NaN and for bytes that are no value of the type."""
-    values = _storage_array(values)
+    values = storage_array(values)
     if isinstance(kind, ice.DecimalType):
         return _decode_decimals(values, kind)
     if isinstance(kind, ice.FloatType | ice.DoubleType):
@@ -81,13 +81,13 @@ def decode_values_exactly(values: Any, kind: ice.IcebergType) -> pa.Array:
     """Decode like `decode_values`, but keep NaN and the sign of zero: for values that are stored, not compared."""
     if not isinstance(kind, ice.FloatType | ice.DoubleType):
         return decode_values(values, kind)
-    floats = _decode_fixed_widths(_storage_array(values), np.float64, _float_widths(kind))
+    floats = _decode_fixed_widths(storage_array(values), np.float64, _float_widths(kind))
     return floats.cast(value_arrow_type(kind), safe=False)
 
 
 def to_comparable(values: Any, kind: ice.IcebergType) -> pa.Array:
     """Convert a typed column to comparable values; NaN becomes null, because it has no order."""
-    values = _storage_array(values)
+    values = storage_array(values)
     target = comparable_type(kind)
     if values.null_count == len(values):  # of any type: a void field shares the column of the field it replaced
         return pa.nulls(len(values), target)
@@ -114,7 +114,7 @@ def comparable_scalar(value: Any, kind: ice.IcebergType) -> pa.Scalar:
 
 def encode_values(values: Any, kind: ice.IcebergType) -> pa.Array:
     """Serialize a typed column, one value at a time; nulls stay null."""
-    values = _storage_array(values)
+    values = storage_array(values)
     if isinstance(kind, ice.DecimalType):
         return _encode_decimals(values.cast(pa.decimal128(38, kind.scale)))
     if isinstance(kind, ice.FloatType | ice.DoubleType):
@@ -126,7 +126,8 @@ def encode_values(values: Any, kind: ice.IcebergType) -> pa.Array:
     return values.cast(pa.binary())
 
 
-def _storage_array(values: Any) -> pa.Array:
+def storage_array(values: Any) -> pa.Array:
+    """Return a column as one array, of the stored values if it is of an extension type."""
     flat = combine_chunks(values)
     return flat.storage if isinstance(flat, pa.ExtensionArray) else flat
 

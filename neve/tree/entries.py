@@ -7,7 +7,7 @@ of both. A `Manifest` is one row of a manifest list.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from functools import lru_cache
@@ -207,34 +207,35 @@ class EntryTable:
     specs: Specs
 
     @classmethod
-    def schema(cls, specs: Specs, detail: Iterable[str] = ()) -> pa.Schema:
-        """Return the Arrow schema: the core columns, the union tuple, and the requested detail columns."""
+    def schema(cls, specs: Specs, detail: Collection[str] = ()) -> pa.Schema:
+        """Return the Arrow schema: the core columns, the union tuple, and the requested details in their order."""
         union = [pa.field(u.column, u.arrow_type) for u in specs.union]
-        return pa.schema([*CORE, *union, *(DETAIL.field(name) for name in detail)])
+        return pa.schema([*CORE, *union, *(DETAIL.field(name) for name in details_in_order(detail))])
 
     @classmethod
-    def empty(cls, specs: Specs, detail: Iterable[str] = ()) -> EntryTable:
+    def empty(cls, specs: Specs, detail: Collection[str] = ()) -> EntryTable:
         """Return a table without files."""
         return cls(cls.schema(specs, detail).empty_table(), specs)
 
     @classmethod
-    def from_columns(cls, columns: dict[str, Any], specs: Specs, rows: int, detail: Iterable[str] = ()) -> EntryTable:
+    def from_columns(cls, columns: dict[str, Any], specs: Specs, rows: int, detail: Collection[str] = ()) -> EntryTable:
         """Return a table of the given columns; missing columns are null."""
         schema = cls.schema(specs, detail)
-        arrays = [_fit_to_type(columns.get(f.name), f.type, rows) for f in schema]
+        arrays = [fit_to_type(columns.get(f.name), f.type, rows) for f in schema]
         return cls(pa.Table.from_arrays(arrays, schema=schema), specs)
 
     @classmethod
-    def concat(cls, tables: Sequence[EntryTable], specs: Specs) -> EntryTable:
+    def concat(cls, tables: Iterable[EntryTable | None], specs: Specs) -> EntryTable:
         """Concatenate tables of the same specs; detail columns that only some tables have are null for the others."""
-        if not tables:
+        present = [table for table in tables if table is not None]
+        if not present:
             return cls.empty(specs)
-        for table in tables:
+        for table in present:
             specs = specs.with_learned_types(table.specs.learned_types)
-        tables = [t.with_specs(specs) for t in tables]
-        if len(tables) == 1:
-            return tables[0]
-        columns = pa.concat_tables([t.columns for t in tables], promote_options="default").unify_dictionaries()
+        present = [table.with_specs(specs) for table in present]
+        if len(present) == 1:
+            return present[0]
+        columns = pa.concat_tables([t.columns for t in present], promote_options="default").unify_dictionaries()
         return cls(columns, specs)
 
     def with_specs(self, specs: Specs) -> EntryTable:
@@ -246,7 +247,7 @@ class EntryTable:
             return self
         specs = specs.with_learned_types(self.specs.learned_types)
         columns = {name: self[name] for name in self.columns.schema.names}
-        return EntryTable.from_columns(columns, specs, len(self), [n for n in DETAIL.names if n in columns])
+        return EntryTable.from_columns(columns, specs, len(self), columns)
 
     def __len__(self) -> int:
         return int(self.columns.num_rows)
@@ -276,9 +277,16 @@ class EntryTable:
         for name, values in columns.items():
             at = table.schema.get_field_index(name)
             field = table.schema.field(at) if at >= 0 else DETAIL.field(name)
-            fitted = _fit_to_type(values, field.type, len(self))
+            fitted = fit_to_type(values, field.type, len(self))
             table = table.set_column(at, field, fitted) if at >= 0 else table.append_column(field, fitted)
         return replace(self, columns=table)
+
+    def with_details_where(self, mask: np.ndarray[Any, Any], details: pa.Table) -> EntryTable:
+        """Return the files with the details of the selected ones, which are null for the others."""
+        if mask.all():
+            return self.with_columns(**{name: details[name] for name in details.column_names})
+        arrays = {name: details[name].combine_chunks() for name in details.column_names}
+        return self.with_columns(**{name: _spread_over_rows(values, mask) for name, values in arrays.items()})
 
     def live(self) -> EntryTable:
         """Return the files that are part of the table; DELETED and REPLACED entries are tombstones."""
@@ -365,6 +373,11 @@ class FilteredEntries:
     in_partitions: int
 
 
+def details_in_order(names: Collection[str]) -> list[str]:
+    """Return the detail columns among some names, in the order of `DETAIL`."""
+    return [name for name in DETAIL.names if name in names]
+
+
 def distinct_spec_ids(spec_ids: pa.ChunkedArray) -> list[int]:
     """Return the distinct specs of a column without nulls, in ascending order."""
     # The usual column has one spec: comparing minimum and maximum is cheaper than hashing.
@@ -417,12 +430,24 @@ def count_by_status(rows: pa.Table) -> dict[str, Any]:
     return counts | {f"{name}_rows": int(sums[s]) for s, name in names.items()}
 
 
+def _spread_over_rows(values: pa.Array, mask: np.ndarray[Any, Any]) -> pa.Array:
+    """Put the values into the selected rows, and null into the others; the items of lists are not copied."""
+    if not pa.types.is_list(values.type):
+        return values.take(pa.array(np.cumsum(mask) - 1, mask=~mask))
+    lengths, absent = np.zeros(len(mask) + 1, np.int32), ~mask
+    lengths[1:][mask] = pc.fill_null(pc.list_value_length(values), 0).to_numpy(zero_copy_only=False)
+    absent[mask] = values.is_null().to_numpy(zero_copy_only=False)
+    offsets = pa.array(np.cumsum(lengths, dtype=np.int32))
+    return pa.ListArray.from_arrays(offsets, pc.list_flatten(values), type=values.type, mask=pa.array(absent))
+
+
 @lru_cache(maxsize=64)
 def _cached_nulls(kind: pa.DataType, capacity: int) -> pa.Array:
     return pa.nulls(capacity, kind)
 
 
-def _fit_to_type(values: Any, kind: pa.DataType, rows: int) -> Any:
+def fit_to_type(values: Any, kind: pa.DataType, rows: int) -> Any:
+    """Return a column of a type: the given values, a scalar in every row, or nulls."""
     if values is None:
         # All null columns of a type share their memory: most optional columns of most files are null.
         return _cached_nulls(kind, 1 << max(rows - 1, 0).bit_length()).slice(0, rows)

@@ -37,6 +37,7 @@ from neve.tree.entries import (
     FilteredEntries,
     Manifest,
     Status,
+    details_in_order,
 )
 from neve.tree.entry_schemas import ParquetEntries
 from neve.tree.partition_types import infer_partition_types, manifest_reader_count
@@ -187,7 +188,7 @@ def read_entries(
             return _with_details_where(entries, opened, detail, detail_where(entries)) if detail_where else entries
 
     tables = map_in_threads(read_one, list(enumerate(manifests)), manifest_reader_count(io, manifests))
-    return EntryTable.concat(tables, specs) if tables else EntryTable.empty(specs, _detail_in_order(detail))
+    return EntryTable.concat(tables, specs) if tables else EntryTable.empty(specs, detail)
 
 
 def read_matching_entries(
@@ -300,15 +301,8 @@ def _open_manifest(io: FileIO, manifest: Manifest, specs: Specs) -> OpenManifest
 
 
 def _with_details_where(entries: EntryTable, opened: OpenManifest, detail: Collection[str], mask: Any) -> EntryTable:
-    """Add the details of the selected entries; they are null for the others."""
-    names = _detail_in_order(detail)
-    rows = np.flatnonzero(mask)
-    details = _read_details(opened, entries.numpy("row")[rows], names)
-    if len(rows) < len(entries):
-        numbers = np.zeros(len(entries), np.int64)
-        numbers[rows] = np.arange(len(rows))
-        details = details.take(pa.array(numbers, mask=~np.asarray(mask)))
-    return entries.with_columns(**{name: details.column(name) for name in names})
+    mask = np.asarray(mask, bool)
+    return entries.with_details_where(mask, _read_details(opened, entries.numpy("row")[mask], details_in_order(detail)))
 
 
 def with_detail(io: FileIO, entries: EntryTable, manifests: Sequence[Manifest], detail: Collection[str]) -> EntryTable:
@@ -316,7 +310,7 @@ def with_detail(io: FileIO, entries: EntryTable, manifests: Sequence[Manifest], 
 
     Only these entries are decoded; other entries of the manifests are skipped.
     """
-    names = tuple(name for name in _detail_in_order(detail) if not entries.has(name))
+    names = tuple(name for name in details_in_order(detail) if not entries.has(name))
     if not names or not len(entries):
         return entries.with_columns(**dict.fromkeys(names))
     ordinals, rows = entries.numpy("manifest"), entries.numpy("row")
@@ -353,14 +347,10 @@ def _projection(detail: tuple[str, ...]) -> Projection:
     return Projection(frozenset([*_ENTRY_COLUMNS, *(f"data_file.{name}" for name in files)]))
 
 
-def _detail_in_order(detail: Collection[str]) -> list[str]:
-    return [name for name in DETAIL.names if name in set(detail)]
-
-
 def _decode_entries(
     opened: OpenManifest, manifest: Manifest, specs: Specs, ordinal: int, details: Collection[str]
 ) -> EntryTable:
-    detail = _detail_in_order(details)
+    detail = details_in_order(details)
     batch = opened.decode(_projection(tuple(detail)))
     rows = batch.num_rows
     if "data_file" not in batch.schema.names or "status" not in batch.schema.names:

@@ -20,7 +20,7 @@ from pyiceberg.io import FileIO
 from neve.errors import NeveError
 from neve.io.parquet_by_field_id import IdTable
 from neve.model.partition import Specs
-from neve.tree.entries import DETAIL, LIVE_STATUSES, EntryFilter, EntryTable, Manifest, statistic_column
+from neve.tree.entries import LIVE_STATUSES, EntryFilter, EntryTable, Manifest, details_in_order, statistic_column
 from neve.tree.v4 import statistics as stats
 from neve.tree.v4.checks import (
     check_leaf,
@@ -255,7 +255,7 @@ def entries_from_leaves(
         starts = [0, *(np.flatnonzero(np.diff(ordinals)) + 1).tolist(), len(ordinals)]
         parts += [(int(ordinals[first]), table.slice(first, end - first)) for first, end in pairwise(starts)]
     tables = [part for _, part in sorted(parts, key=lambda numbered: numbered[0])]
-    names = [name for name in DETAIL.names if name in set(detail)]
+    names = details_in_order(detail)
     if not tables:
         return EntryTable.empty(specs, names)
     rows = pa.concat_tables(tables, promote_options="permissive").unify_dictionaries().combine_chunks()

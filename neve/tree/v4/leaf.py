@@ -20,7 +20,17 @@ from neve.io.mumbling import decode_positions
 from neve.io.parquet_by_field_id import IdTable, open_id_table
 from neve.io.storage_paths import check_is_file, local_file_path
 from neve.model.partition import Specs
-from neve.tree.entries import DETAIL, LIVE_STATUSES, Content, EntryTable, Leaf, Manifest, Status, distinct_spec_ids
+from neve.tree.entries import (
+    DETAIL,
+    LIVE_STATUSES,
+    Content,
+    EntryTable,
+    Leaf,
+    Manifest,
+    Status,
+    details_in_order,
+    distinct_spec_ids,
+)
 from neve.tree.v4 import statistics
 from neve.tree.v4.checks import check_leaf, refuse_column_files, refuse_repeated_rows, resolve_manifest_paths
 from neve.tree.v4.fields import ContentType
@@ -66,7 +76,7 @@ def read_leaf_entries(
 ) -> EntryTable:
     """Return the entries that a manifest of the tree shows, with details of those that `where` selects."""
     leaf = leaf_of(manifest)
-    details = [n for n in DETAIL.names if n in set(detail)]
+    details = details_in_order(detail)
     early_details = [] if where is not None and leaf.rows is None else details
     if leaf.rows is not None:
         table, rows = None, leaf.rows
@@ -85,30 +95,11 @@ def read_leaf_entries(
     entries = entries.live() if live_only else entries
     if table is None or where is None or not details:
         return entries
-    return _with_details_where(entries, table, specs, details, np.asarray(where(entries), bool), columns)
-
-
-def _with_details_where(
-    entries: EntryTable, table: IdTable, specs: Specs, names: list[str], mask: Any, columns: Collection[int] | None
-) -> EntryTable:
-    """Add the details of the selected entries; they are null for the others."""
+    mask = np.asarray(where(entries), bool)
     if not mask.any():
-        return entries.with_columns(**dict.fromkeys(names))
-    own = entries.filter(pa.array(mask))
-    details = _read_details(table, specs, own.numpy("row"), own.numpy("content"), names, columns)
-    arrays = {name: details.column(name).combine_chunks() for name in names}
-    return entries.with_columns(**{name: _spread_over_rows(values, mask) for name, values in arrays.items()})
-
-
-def _spread_over_rows(values: pa.Array, mask: np.ndarray[Any, Any]) -> pa.Array:
-    """Put the values into the selected rows, and null into the others; the items of lists are not copied."""
-    if not pa.types.is_list(values.type):
-        return values.take(pa.array(np.cumsum(mask) - 1, mask=~mask))
-    lengths, absent = np.zeros(len(mask) + 1, np.int32), ~mask
-    lengths[1:][mask] = pc.fill_null(pc.list_value_length(values), 0).to_numpy(zero_copy_only=False)
-    absent[mask] = values.is_null().to_numpy(zero_copy_only=False)
-    offsets = pa.array(np.cumsum(lengths, dtype=np.int32))
-    return pa.ListArray.from_arrays(offsets, pc.list_flatten(values), type=values.type, mask=pa.array(absent))
+        return entries.with_columns(**dict.fromkeys(details))
+    rows, contents = entries.numpy("row")[mask], entries.numpy("content")[mask]
+    return entries.with_details_where(mask, _read_details(table, specs, rows, contents, details, columns))
 
 
 def _metrics(detail: Collection[str]) -> list[int]:

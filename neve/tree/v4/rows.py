@@ -18,8 +18,8 @@ from pyiceberg.schema import Schema
 from neve.errors import CorruptFile, UnsupportedFeature
 from neve.io.parquet_by_field_id import IdPath, IdTable, encode_parquet
 from neve.model.partition import Specs
-from neve.model.values import combine_chunks
-from neve.tree.entries import Status
+from neve.model.values import combine_chunks, storage_array
+from neve.tree.entries import Status, fit_to_type
 from neve.tree.v4 import statistics
 from neve.tree.v4.fields import (
     FIXED_FIELDS,
@@ -114,16 +114,12 @@ def _cast_partition(values: pa.Array | None, kind: pa.DataType, count: int, tabl
         return pa.nulls(count, kind)
     if pa.types.is_date32(kind) and pa.types.is_integer(values.type):
         values = values.cast(pa.int32())
-    return _cast_column(_storage_array(values), kind, count, table)
-
-
-def _storage_array(values: pa.Array) -> pa.Array:
-    return values.storage if isinstance(values, pa.ExtensionArray) else values
+    return _cast_column(storage_array(values), kind, count, table)
 
 
 def _cast_statistic(values: pa.Array, kind: pa.DataType) -> pa.Array:
     """Cast a statistic to the present type of the column; one that does not fit becomes null: unknown."""
-    values = _storage_array(values)
+    values = storage_array(values)
     try:
         return values if values.type == kind else values.cast(kind)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
@@ -138,18 +134,8 @@ def range_column(partition_column: str, end: int) -> str:
 def make_rows(columns: Mapping[str, Any], rows: int, specs: Specs) -> pa.Table:
     """Make rows of the given columns; missing fixed and partition columns are null."""
     types = _TYPES | {u.column: u.arrow_type for u in specs.union}
-    arrays = {name: _fill_column(columns.get(name), kind, rows) for name, kind in types.items()}
+    arrays = {name: fit_to_type(columns.get(name), kind, rows) for name, kind in types.items()}
     return pa.table(arrays | {name: values for name, values in columns.items() if name not in types})
-
-
-def _fill_column(values: Any, kind: pa.DataType, rows: int) -> Any:
-    if values is None:
-        return pa.nulls(rows, kind)
-    if isinstance(values, pa.Array | pa.ChunkedArray):
-        return values if values.type == kind else values.cast(kind)
-    if isinstance(values, np.ndarray | list):
-        return pa.array(values, kind)
-    return pa.repeat(pa.scalar(values, kind), rows)
 
 
 def concat_rows(tables: Iterable[pa.Table]) -> pa.Table:
@@ -171,7 +157,7 @@ def set_where(rows: pa.Table, mask: Any, **columns: Any) -> pa.Table:
         if not isinstance(values, pa.Array | pa.ChunkedArray | np.ndarray | list):
             new: Any = pa.scalar(values, old.type)
         elif mask.any():
-            new = combine_chunks(_fill_column(values, old.type, 0)).take(pa.array(np.cumsum(mask) - 1, mask=~mask))
+            new = combine_chunks(fit_to_type(values, old.type, 0)).take(pa.array(np.cumsum(mask) - 1, mask=~mask))
         else:
             new = pa.nulls(len(mask), old.type)
         rows = set_column(rows, name, pc.if_else(pa.array(mask), new, old))
