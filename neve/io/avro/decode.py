@@ -111,49 +111,40 @@ class AvroFile:
         scratch = Scratch(program, count, self.path, self.limits.max_decoded_bytes)
         backend = backend or backend_for(len(self.blocks.raw))
         if count:
-            _run_kernel(program, self.blocks, scratch, self.path, self.limits, backend, record_flags)
+            self._run_kernel(program, scratch, backend, record_flags)
         root = ArrowAssembler(scratch, self.blocks.raw, self.path, backend).struct(program.root, count)
         return pa.RecordBatch.from_struct_array(root)
+
+    def _run_kernel(self, program: DecodeProgram, scratch: Scratch, backend: Backend, record_flags: Array) -> None:
+        """Run the kernel to the end of the file, and enlarge the scratch memory whenever it is full."""
+        state = np.zeros(k.STATE_WORDS, np.int64)
+        state[k.RECORDS_LEFT], state[k.EMPTY_ITEMS] = self.blocks.counts[0], self.limits.max_empty_items
+        state[k.PC] = program.skip_at if len(record_flags) and not record_flags[0] else 0
+        stack = np.zeros(2 * program.list_depth + 2, np.int64)
+        raw = backend.bytes(self.blocks.raw)
+        status = k.GROW
+        while status == k.GROW:
+            memory = (scratch.base, scratch.bytes, scratch.bytes.view(np.int32), scratch.bytes.view(np.int64))
+            progress = (self.blocks.ends, self.blocks.counts, scratch.room, scratch.filled, stack, state, record_flags)
+            arrays = (backend.array(each) for each in (program.words, *memory, *progress))
+            status = backend.decode(raw, *arrays, program.skip_at)
+            if status == k.GROW:
+                scratch.grow(int(state[k.CONTEXT]), int(state[k.ROWS_NEEDED]), float(state[k.POSITION]) / len(raw))
+        if status != k.DONE:
+            block = int(state[k.IN_BLOCK])
+            offset = state[k.POSITION] - (self.blocks.ends[block - 1] if block else 0)
+            expected, problem = FAULTS[status]
+            fields = [field for at, field in program.instruction_fields if at <= state[k.PC]]
+            if fields and fields[-1]:
+                expected = f"{expected} in field {fields[-1]!r}"
+            position = f"record {state[k.RECORD]}, block {block}, byte {offset} uncompressed"
+            raise CorruptFile(self.path, expected, f"{problem} ({position})")
 
 
 @lru_cache(maxsize=128)
 def _compile_cached(schema: bytes, projection: Projection, limits: Limits) -> DecodeProgram:
     """Compile a schema once for each projection: the manifests of a table share a few schemas."""
     return compile_decode_program(apply_projection(parse_schema(json.loads(schema), limits), projection))
-
-
-def _run_kernel(
-    program: DecodeProgram,
-    blocks: Blocks,
-    scratch: Scratch,
-    path: str,
-    limits: Limits,
-    backend: Backend,
-    record_flags: Array,
-) -> None:
-    """Run the kernel to the end of the file, and enlarge the scratch memory whenever it is full."""
-    state = np.zeros(k.STATE_WORDS, np.int64)
-    state[k.RECORDS_LEFT], state[k.EMPTY_ITEMS] = blocks.counts[0], limits.max_empty_items
-    state[k.PC] = program.skip_at if len(record_flags) and not record_flags[0] else 0
-    stack = np.zeros(2 * program.list_depth + 2, np.int64)
-    raw = backend.bytes(blocks.raw)
-    status = k.GROW
-    while status == k.GROW:
-        memory = (scratch.base, scratch.bytes, scratch.bytes.view(np.int32), scratch.bytes.view(np.int64))
-        progress = (blocks.ends, blocks.counts, scratch.room, scratch.filled, stack, state, record_flags)
-        arrays = (backend.array(each) for each in (program.words, *memory, *progress))
-        status = backend.decode(raw, *arrays, program.skip_at)
-        if status == k.GROW:
-            scratch.grow(int(state[k.CONTEXT]), int(state[k.ROWS_NEEDED]), float(state[k.POSITION]) / len(blocks.raw))
-    if status != k.DONE:
-        block = int(state[k.IN_BLOCK])
-        offset = state[k.POSITION] - (blocks.ends[block - 1] if block else 0)
-        expected, problem = FAULTS[status]
-        fields = [field for at, field in program.instruction_fields if at <= state[k.PC]]
-        if fields and fields[-1]:
-            expected = f"{expected} in field {fields[-1]!r}"
-        position = f"record {state[k.RECORD]}, block {block}, byte {offset} uncompressed"
-        raise CorruptFile(path, expected, f"{problem} ({position})")
 
 
 class Scratch:
