@@ -17,28 +17,28 @@ from typing import Any, Generic, TypeVar, overload
 
 from neve.errors import UserError
 
-T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
 _METRICS_COLUMN = "write.metadata.metrics.column."
 
 
 @dataclass(frozen=True, slots=True)
-class PropertyType(Generic[T]):
+class PropertyType(Generic[T_co]):
     """The values a property accepts: how text is parsed, and how errors and docs describe them."""
 
-    parse: Callable[[str], T]  # raises ValueError
+    parse: Callable[[str], T_co]  # raises ValueError
     expected: str
 
 
 @dataclass(frozen=True, slots=True)
-class Property(Generic[T]):
+class Property(Generic[T_co]):
     """One table property; as a class attribute of TableProperties it is a descriptor that returns the value."""
 
     name: str
-    default: T
-    value_type: PropertyType[T]
+    default: T_co
+    value_type: PropertyType[T_co]
     meaning: str
 
-    def value(self, text: str | None) -> T:
+    def value(self, text: str | None) -> T_co:
         """Parse the text of the property; None stands for the default."""
         if text is None:
             return self.default
@@ -48,10 +48,10 @@ class Property(Generic[T]):
             raise UserError(f"Property {self.name!r} is {text!r}; it must be {self.value_type.expected}.") from None
 
     @overload
-    def __get__(self, instance: None, owner: type) -> Property[T]: ...
+    def __get__(self, instance: None, owner: type) -> Property[T_co]: ...
     @overload
-    def __get__(self, instance: TableProperties, owner: type) -> T: ...
-    def __get__(self, instance: TableProperties | None, owner: type) -> Property[T] | T:
+    def __get__(self, instance: TableProperties, owner: type) -> T_co: ...
+    def __get__(self, instance: TableProperties | None, owner: type) -> Property[T_co] | T_co:
         return self if instance is None else self.value(instance.values.get(self.name))
 
 
@@ -96,18 +96,15 @@ def _one_of(*choices: str) -> PropertyType[str]:
     return PropertyType(parse, f"one of {', '.join(choices)}")
 
 
-def _optional(value_type: PropertyType[T]) -> PropertyType[T | None]:
-    return PropertyType(value_type.parse, value_type.expected)
-
-
 _BOOLEAN = PropertyType(lambda text: _one_of("true", "false").parse(text) == "true", "true or false")
 _COUNT = _integer_at_least(0, "a whole number, 0 or more")
+_INTEGER = _integer_at_least(-131072, "a whole number")
 _POSITIVE = _integer_at_least(1, "a whole number, 1 or more")
 _TEXT: PropertyType[str | None] = PropertyType(str, "text")
 _METRICS = PropertyType(MetricsMode.parse, "none, counts, truncate(length) or full")
 _MODE = _one_of("copy-on-write", "merge-on-read")
 _ISOLATION = _one_of("serializable", "snapshot")
-_DISTRIBUTION = _optional(_one_of("none", "hash", "range"))
+_DISTRIBUTION = _one_of("none", "hash", "range")
 _FILE_FORMAT = _one_of("parquet", "orc", "avro")
 _PARQUET_CODEC = _one_of("zstd", "gzip", "snappy", "lz4", "lz4_raw", "brotli", "lzo", "uncompressed")
 _MIB = 1 << 20
@@ -116,7 +113,7 @@ _FOREVER = (1 << 63) - 1
 
 
 def _metrics_override(name: str) -> Property[MetricsMode | None]:
-    return Property(name, None, _optional(_METRICS), "Statistics recorded for one column.")
+    return Property(name, None, _METRICS, "Statistics recorded for one column.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,12 +195,7 @@ class TableProperties:
     parquet_codec = Property(
         "write.parquet.compression-codec", "zstd", _PARQUET_CODEC, "Compression of data files; lzo cannot be written."
     )
-    parquet_level = Property(
-        "write.parquet.compression-level",
-        None,
-        _optional(_integer_at_least(-131072, "a whole number")),
-        "Compression level of data files.",
-    )
+    parquet_level = Property("write.parquet.compression-level", None, _INTEGER, "Compression level of data files.")
     parquet_row_group_size = Property(
         "write.parquet.row-group-size-bytes", 128 * _MIB, _POSITIVE, "Size of a row group."
     )
@@ -213,7 +205,7 @@ class TableProperties:
     delete_parquet_codec = Property(
         "write.delete.parquet.compression-codec",
         None,
-        _optional(_PARQUET_CODEC),
+        _PARQUET_CODEC,
         "Checked and of no effect: delete files are compressed like data files.",
     )
 
