@@ -35,7 +35,7 @@ class MetadataBuilder:
         return self.changed[name] if name in self.changed else getattr(self.base, name, None)
 
     def __setitem__(self, name: str, value: Any) -> None:
-        if value is not self[name]:
+        if value != self[name]:
             self.changed[name] = value
 
     @property

@@ -84,16 +84,14 @@ def _apply(update: Any, builder: MetadataBuilder) -> None:
 
 @_apply.register
 def _assign_uuid(update: iceberg.AssignUUIDUpdate, builder: MetadataBuilder) -> None:
-    if update.uuid != builder["table_uuid"]:
-        builder["table_uuid"] = update.uuid
+    builder["table_uuid"] = update.uuid
 
 
 @_apply.register
 def _set_location(update: iceberg.SetLocationUpdate, builder: MetadataBuilder) -> None:
     if builder.version >= 4:
         check_has_scheme(update.location)
-    if update.location != builder["location"]:
-        builder["location"] = update.location
+    builder["location"] = update.location
 
 
 @_apply.register
@@ -125,8 +123,7 @@ def _set_properties(update: iceberg.SetPropertiesUpdate, builder: MetadataBuilde
 @_apply.register
 def _remove_properties(update: iceberg.RemovePropertiesUpdate, builder: MetadataBuilder) -> None:
     removed = set(update.removals)
-    if not removed.isdisjoint(builder["properties"]):
-        builder["properties"] = {key: value for key, value in builder["properties"].items() if key not in removed}
+    builder["properties"] = {key: value for key, value in builder["properties"].items() if key not in removed}
 
 
 @_apply.register
@@ -192,8 +189,7 @@ def _set_current_part(kind: _MetadataPart, requested_id: int, builder: MetadataB
     new_id = builder.last_added[kind.name] if requested_id == -1 else requested_id
     if new_id not in (*kind.built_in_ids, *map(kind.id_of, builder[kind.list_field])):
         raise UserError(f"Cannot make {kind.name} {new_id} {kind.role}: the table has no such {kind.name}.")
-    if new_id != builder[kind.current_id_field]:
-        builder[kind.current_id_field] = new_id
+    builder[kind.current_id_field] = new_id
 
 
 @_apply.register
@@ -217,7 +213,7 @@ def _add_snapshot(update: iceberg.AddSnapshotUpdate, builder: MetadataBuilder) -
             )
         builder["next_row_id"] = first + added
     builder["snapshots"] = builder.snapshots.with_snapshot(snapshot, builder.version)
-    builder["last_updated_ms"] = snapshot.timestamp_ms
+    builder.changed["last_updated_ms"] = snapshot.timestamp_ms  # also if it is the same: otherwise it would be now
     builder.added_snapshots.add(snapshot.snapshot_id)
 
 
@@ -244,7 +240,7 @@ def _set_ref(update: iceberg.SetSnapshotRefUpdate, builder: MetadataBuilder) -> 
     builder["refs"] = {**builder["refs"], update.ref_name: ref}
     if update.ref_name == MAIN_BRANCH and ref.snapshot_id != builder["current_snapshot_id"]:  # not only its retention
         if ref.snapshot_id not in builder.added_snapshots:
-            builder["last_updated_ms"] = max(builder.now(), builder["last_updated_ms"])
+            builder.changed["last_updated_ms"] = max(builder.now(), builder["last_updated_ms"])
         builder["current_snapshot_id"] = ref.snapshot_id
         entry = {"snapshot-id": ref.snapshot_id, "timestamp-ms": builder["last_updated_ms"]}
         builder["snapshot_log"] = [*builder["snapshot_log"], SnapshotLogEntry.model_validate(entry)]
@@ -278,14 +274,10 @@ def _drop_ref(name: str, builder: MetadataBuilder) -> None:
 
 
 def _replace_statistics(name: str, snapshot_id: int, files: list[Any], builder: MetadataBuilder) -> None:
-    replaced = [file for file in builder[name] if file.snapshot_id != snapshot_id] + files
-    if replaced != builder[name]:
-        builder[name] = replaced
+    builder[name] = [file for file in builder[name] if file.snapshot_id != snapshot_id] + files
 
 
 def _remove_parts(kind: _MetadataPart, ids: Sequence[int], builder: MetadataBuilder) -> None:
     if builder[kind.current_id_field] in ids:
         raise UserError(f"Cannot remove {kind.name} {builder[kind.current_id_field]}: it is {kind.role}.")
-    remaining = [part for part in builder[kind.list_field] if kind.id_of(part) not in ids]
-    if len(remaining) != len(builder[kind.list_field]):
-        builder[kind.list_field] = remaining
+    builder[kind.list_field] = [part for part in builder[kind.list_field] if kind.id_of(part) not in ids]
