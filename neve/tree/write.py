@@ -24,7 +24,7 @@ from pyiceberg.conversions import to_bytes
 from pyiceberg.io import FileIO
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.transforms import VoidTransform
-from pyiceberg.types import DoubleType, FloatType, NestedField, PrimitiveType
+from pyiceberg.types import NestedField, PrimitiveType
 
 from neve.errors import TableError, UserError
 from neve.io.avro import Projection, decode, encode
@@ -193,13 +193,19 @@ def _file_column(field: dict[str, Any], entries: EntryTable, spec_id: int) -> pa
 
 
 def _field_summary(column: pa.ChunkedArray, field: NestedField) -> FieldSummary:
-    values, contains_nan = column.drop_null(), False
-    if isinstance(field.field_type, FloatType | DoubleType):
+    contains_nan, *ends = value_range(column)
+    lower, upper = (_single_value(end, field) for end in ends)
+    return FieldSummary(column.null_count > 0, contains_nan or False, lower, upper)
+
+
+def value_range(column: pa.ChunkedArray) -> tuple[bool | None, pa.Scalar, pa.Scalar]:
+    """Return whether a column has NaNs, None if its type has none, and the lowest and highest of its other values."""
+    values, contains_nan = column.drop_null(), None
+    if pa.types.is_floating(column.type):
         is_nan = pc.is_nan(values)
         values, contains_nan = values.filter(pc.invert(is_nan)), bool(pc.any(is_nan).as_py())
-    bounds = pc.min_max(values) if len(values) else {"min": pa.scalar(None), "max": pa.scalar(None)}
-    lower, upper = (_single_value(bounds[end], field) for end in ("min", "max"))
-    return FieldSummary(column.null_count > 0, contains_nan, lower, upper)
+    ends = pc.min_max(values)
+    return contains_nan, ends["min"], ends["max"]
 
 
 def _single_value(value: pa.Scalar, field: NestedField) -> bytes | None:
@@ -304,8 +310,8 @@ def write_manifest_list(
     write_new_file(io, path, encode(batch, schema, {k: v.encode() for k, v in pairs.items()}))
 
 
-_SUMMARY_TYPES = (pa.bool_(), pa.bool_(), pa.binary(), pa.binary())
-_SUMMARIES = pa.list_(pa.struct(list(zip(FieldSummary._fields, _SUMMARY_TYPES, strict=True))))
+SUMMARY_TYPES = (pa.bool_(), pa.bool_(), pa.binary(), pa.binary())
+_SUMMARIES = pa.list_(pa.struct(list(zip(FieldSummary._fields, SUMMARY_TYPES, strict=True))))
 _LIST_TYPES = LIST_TYPES | {"partitions": _SUMMARIES, "content": pa.bool_()}  # `is_deletes`, which is encoded as 0 or 1
 
 _LIST_ATTRIBUTES = {  # the attributes of a manifest that the format names otherwise; counts end in `_count` there

@@ -20,9 +20,10 @@ from neve.tree.v4.commit_rows import live_rows_as_existing, stored_paths
 from neve.tree.v4.fields import FORMAT_VERSION, LEGACY_VERSION, ContentType
 from neve.tree.v4.leaf import leaf_of
 from neve.tree.v4.rows import concat_rows, encode_rows, make_rows, range_column, set_where
-from neve.tree.write import UNASSIGNED, ManifestContext, ManifestListHeader
+from neve.tree.write import SUMMARY_TYPES, UNASSIGNED, ManifestContext, ManifestListHeader, value_range
 
 _NO_HIDDEN = np.zeros(0, np.int64)
+_NO_SUMMARY = (None, None, None, None)
 
 
 def write_leaves(io: FileIO, rows: pa.Table, context: ManifestContext) -> list[Manifest]:
@@ -122,18 +123,14 @@ def _partition_ranges(rows: pa.Table, specs: Specs, spec_ids: Sequence[int]) -> 
     ranges: dict[str, pa.Array] = {}
     types = {u.column: u.arrow_type for u in specs.union}
     for column in specs.columns(spec_ids[0]):
-        kind, values, contains_nan = types[column], rows[column].drop_null(), None
-        if pa.types.is_null(kind):
+        if pa.types.is_null(types[column]):
             return {}
-        if pa.types.is_floating(kind):
-            is_nan = pc.is_nan(values)
-            values, contains_nan = values.filter(pc.invert(is_nan)), bool(pc.any(is_nan).as_py())
-        ends = pc.min_max(values) if len(values) else {"min": pa.scalar(None, kind), "max": pa.scalar(None, kind)}
+        contains_nan, lower, upper = value_range(rows[column])
         ranges |= {
             range_column(column, 2): pa.array([rows[column].null_count > 0]),
             range_column(column, 3): pa.array([contains_nan], pa.bool_()),
-            range_column(column, 4): pa.array([ends["min"].as_py()], kind),
-            range_column(column, 5): pa.array([ends["max"].as_py()], kind),
+            range_column(column, 4): pa.array([lower.as_py()], types[column]),
+            range_column(column, 5): pa.array([upper.as_py()], types[column]),
         }
     return ranges
 
@@ -248,15 +245,14 @@ def _ranges_from_summaries(leaves: Sequence[Manifest], specs: Specs) -> dict[str
         own = [_summary_of_column(m, u.column, specs) for m in leaves]
         if pa.types.is_null(u.arrow_type) or not any(own):
             continue
-        raw_lower = pa.array([s.lower_bound if s else None for s in own], pa.binary())
-        raw_upper = pa.array([s.upper_bound if s else None for s in own], pa.binary())
-        lower, upper = (decode_values_exactly(raw, u.field.field_type) for raw in (raw_lower, raw_upper))
+        parts = zip(*(summary or _NO_SUMMARY for summary in own), strict=True)
+        has_null, has_nan, *raw = (pa.array(part, kind) for part, kind in zip(parts, SUMMARY_TYPES, strict=True))
+        lower, upper = (decode_values_exactly(bound, u.field.field_type) for bound in raw)
         # A bound that is not a value of its type must not look like a missing one: then the whole range is unknown.
-        is_lost = pc.or_(pc.and_(raw_lower.is_valid(), lower.is_null()), pc.and_(raw_upper.is_valid(), upper.is_null()))
-        has_null = pa.array([s.contains_null if s else None for s in own], pa.bool_())
+        is_lost = pc.or_(pc.and_(raw[0].is_valid(), lower.is_null()), pc.and_(raw[1].is_valid(), upper.is_null()))
         ranges |= {
             range_column(u.column, 2): pc.if_else(is_lost, pa.scalar(None, pa.bool_()), has_null),
-            range_column(u.column, 3): pa.array([s.contains_nan if s else None for s in own], pa.bool_()),
+            range_column(u.column, 3): has_nan,
             range_column(u.column, 4): lower,
             range_column(u.column, 5): upper,
         }
