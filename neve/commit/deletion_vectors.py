@@ -34,7 +34,7 @@ from neve.io.paths import canonical_path_all
 from neve.io.puffin import pack_vectors, read_vectors
 from neve.plan.delete_index import PATH_FIELD_ID, match_deletes
 from neve.plan.ranges import Mask
-from neve.tree.entries import DETAIL, Content, EntryTable, Status
+from neve.tree.entries import DETAIL, Content, EntryTable, Status, value_codes
 from neve.tree.group_by_spec import deletion_vector_mask
 from neve.tree.read import read_entries
 
@@ -42,16 +42,14 @@ from neve.tree.read import read_entries
 def merge_vectors_per_file(base: CommitBase, deletes: EntryTable, written_files: WrittenFiles) -> EntryTable:
     """Merge the vectors of each data file; if there were several, the result is in a new Puffin file."""
     is_vector = deletion_vector_mask(deletes)
-    encoded = deletes["referenced_data_file"].combine_chunks().dictionary_encode(null_encoding="encode")
-    codes = encoded.indices.to_numpy(zero_copy_only=False)
-    counts = np.bincount(codes[is_vector], minlength=int(codes.max(initial=0)) + 1)
-    has_several = is_vector & (counts[codes] > 1)
+    codes, data_files = value_codes(deletes["referenced_data_file"])
+    has_several = is_vector & (np.bincount(codes[is_vector], minlength=data_files)[codes] > 1)
     if not has_several.any():
         # the vectors that an earlier attempt merged are no longer in the table
         written_files.merged_vectors_key, written_files.superseded_files = (), frozenset()
         return deletes
     vectors, others = deletes.filter(pa.array(has_several)), deletes.filter(pa.array(~has_several))
-    files, (partitions, _) = _data_file_codes(vectors), vectors.partition_codes()
+    files, (partitions, _) = codes[has_several], vectors.partition_codes()
     numbers = pc.fill_null(vectors["sequence_number"], -1).to_numpy()
     for values, what in ((partitions, "specs or partitions"), (numbers, "sequence numbers")):
         if len(np.unique(np.stack([files, values]), axis=1)[0]) > len(np.unique(files)):
@@ -66,13 +64,9 @@ def merge_vectors_per_file(base: CommitBase, deletes: EntryTable, written_files:
     return EntryTable.concat([others, merged], deletes.specs)
 
 
-def _data_file_codes(vectors: EntryTable) -> np.ndarray[Any, Any]:
-    names = vectors["referenced_data_file"].combine_chunks().dictionary_encode()
-    return np.asarray(names.indices.to_numpy(zero_copy_only=False))
-
-
 def _write_merged_vectors(base: CommitBase, vectors: EntryTable, written_files: WrittenFiles) -> EntryTable:
-    first = vectors.take(np.unique(_data_file_codes(vectors), return_index=True)[1])  # one entry per data file
+    codes, _ = value_codes(vectors["referenced_data_file"])
+    first = vectors.take(np.unique(codes, return_index=True)[1])  # one entry per data file
     positions = positions_by_data_file(base, vectors)
     pairs = ((name, positions[name]) for name in first["referenced_data_file"].to_pylist())
     return first.with_columns(**_write_puffin_file(base, pairs, written_files))

@@ -22,7 +22,7 @@ from neve.commit.file_selection import FileSelection, file_identities
 from neve.commit.outcome import Check, Conflict
 from neve.commit.window import CommitBase, CommitRefused
 from neve.commit.written_files import WrittenFiles
-from neve.tree.entries import EntryTable, Manifest, count_by_status
+from neve.tree.entries import EntryTable, Manifest, count_by_status, value_codes
 from neve.tree.read import read_entries, read_manifest
 from neve.tree.tree_writer import ManifestEdit
 from neve.tree.write import UNASSIGNED
@@ -112,8 +112,7 @@ def distinct_files(files: EntryTable) -> EntryTable:
     """Return each file once; the second entry of the same file is a duplicate."""
     if not len(files):
         return files
-    codes = file_identities(files).combine_chunks().dictionary_encode().indices.to_numpy()
-    first = np.unique(codes, return_index=True)[1]
+    first = np.unique(value_codes(file_identities(files))[0], return_index=True)[1]
     return files if len(first) == len(files) else files.take(np.sort(first))
 
 

@@ -27,7 +27,7 @@ from neve.plan.delete_index import match_deletes, referenced_paths
 from neve.plan.file_filter import RowFilter
 from neve.plan.metrics_filter import STATISTICS
 from neve.plan.ranges import Mask
-from neve.tree.entries import Content, EntryTable, Status
+from neve.tree.entries import Content, EntryTable, Status, value_codes
 from neve.tree.group_by_spec import deletion_vector_mask
 from neve.tree.read import manifests_of, read_entries
 
@@ -232,7 +232,7 @@ def no_rewrites_of_removed_files(window: Window, action: RowDelta) -> Conflict |
     """E. No removed file was rewritten: its rows would live on in the copy. A deleted file may be removed twice."""
     replaced = window.entries(OPERATIONS_REPLACING_DATA, is_deletes=False, statuses=[Status.DELETED])
     message = "Data files whose rows are all deleted were rewritten since the table was read."
-    mask = _has_path(replaced, _removed_paths(window, action))
+    mask = _has_path(replaced, actions.paths_of([_removed_entries(window.base, action.removed_data)]))
     return conflict_over(Check.REQUIRED_FILES, message, replaced, mask)
 
 
@@ -243,7 +243,7 @@ def no_updates_of_the_same_files(window: Window, action: RowDelta) -> Conflict |
     if not len(changed):
         return None
     new = _new_deletes(window, frozenset({Operation.OVERWRITE}))
-    named = pa.array(sorted(referenced_data_files(action) | _removed_paths(window, action)), pa.string())
+    named = pa.array(sorted(referenced_data_files(action) | actions.paths_of([removed])), pa.string())
     references = referenced_paths(new)
     names_ours = pc.is_in(references, value_set=named).to_numpy(zero_copy_only=False)
     names_none = references.is_null().to_numpy(zero_copy_only=False)
@@ -251,10 +251,6 @@ def no_updates_of_the_same_files(window: Window, action: RowDelta) -> Conflict |
     mask = names_ours | (names_none & in_partition) | _is_global(new)
     message = "Rows of the same data files were updated since the table was read."
     return conflict_over(Check.CONCURRENT_UPDATE, message, new, mask)
-
-
-def _removed_paths(window: Window, action: RowDelta) -> frozenset[str]:
-    return frozenset(_removed_entries(window.base, action.removed_data)["file_path"].to_pylist())
 
 
 def _has_path(files: EntryTable, paths: Iterable[str]) -> Mask:
@@ -278,8 +274,7 @@ def _new_deletes(window: Window, operations: frozenset[Operation] = OPERATIONS_A
         return new
     new = new.take(pc.sort_indices(new["sequence_number"], sort_keys=[("", "descending")]))
     key = pc.if_else(pa.array(deletion_vector_mask(new)), new["referenced_data_file"], file_identities(new))
-    codes = key.combine_chunks().dictionary_encode(null_encoding="encode").indices.to_numpy()
-    return new.take(np.sort(np.unique(codes, return_index=True)[1]))
+    return new.take(np.sort(np.unique(value_codes(key)[0], return_index=True)[1]))
 
 
 def _is_global(deletes: EntryTable) -> Any:

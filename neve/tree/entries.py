@@ -324,9 +324,9 @@ class EntryTable:
         names = [u.column for u in self.specs.union if self[u.column].null_count < len(self)]
         is_mixed = self["spec_id"].null_count > 0 or len(self.spec_ids()) > 1
         first_name, *more_names = ["spec_id", *names] if is_mixed or not names else names
-        codes, count = _value_codes(self[first_name])
+        codes, count = value_codes(self[first_name])
         for name in more_names:
-            column_codes, width = _value_codes(self[name])
+            column_codes, width = value_codes(self[name])
             codes, count = codes * width + column_codes, count * width
             if count >= 1 << 31:  # before the product can exceed 64 bits
                 codes, count = _renumber_codes(codes)
@@ -404,7 +404,7 @@ def _stored_value(scalar: Any) -> object:
     return scalar.value if is_counted else scalar.as_py()
 
 
-def _value_codes(column: pa.ChunkedArray) -> tuple[np.ndarray[Any, Any], int]:
+def value_codes(column: pa.ChunkedArray) -> tuple[np.ndarray[Any, Any], int]:
     """Return a number per row, equal for equal values (null is a value), and the number of distinct values."""
     if pa.types.is_fixed_size_binary(column.type):
         column = column.cast(pa.binary())

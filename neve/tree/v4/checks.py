@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from neve.errors import CorruptFile, TableError, UnsupportedFeature
 from neve.io.parquet_by_field_id import IdTable
 from neve.io.paths import resolve_path, resolve_path_all
-from neve.tree.entries import LIVE_STATUSES, EntryTable, Manifest, Status
+from neve.tree.entries import LIVE_STATUSES, EntryTable, Manifest, Status, value_codes
 from neve.tree.v4.fields import COLUMN_FILE_FIELD_IDS, FIXED_FIELDS, FORMAT_VERSION, MANIFEST_INFO, VECTOR, ContentType
 
 _REQUIRED = [f.column for f in FIXED_FIELDS if f.required and f.ids[0] not in (VECTOR, MANIFEST_INFO)]
@@ -86,7 +86,7 @@ def refuse_repeated_rows(path: str, rows: pa.Table, row_positions: Any = None) -
 
 def _first_repetition(values: pa.ChunkedArray) -> tuple[int, int]:
     """Return the positions of the first value that repeats an earlier one: of the earlier one, and its own."""
-    codes = values.combine_chunks().dictionary_encode().indices.to_numpy(zero_copy_only=False)
+    codes, _ = value_codes(values)
     again = int(np.setdiff1d(np.arange(len(codes)), np.unique(codes, return_index=True)[1])[0])
     return int(np.flatnonzero(codes == codes[again])[0]), again
 
