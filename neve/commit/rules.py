@@ -2,7 +2,9 @@
 
 The letters are those of docs/decisions/0008-commit.md. `rules_of` returns the rules of an operation in the order in
 which they are checked. The window starts at the snapshot that was planned on. The checks of removed files (F), growth
-(L) and partial matches (N) are in `draft`, which opens the manifests anyway.
+(L) and partial matches (N) are in `draft`, which opens the manifests anyway. The last ones here check the request
+itself, independent of other writers. `specs_are_known` and `delete_kinds_fit` run for every action, because the table
+may have been upgraded since the files were written.
 """
 
 from __future__ import annotations
@@ -15,20 +17,21 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyiceberg.table.snapshots import Operation
 
-from neve.commit import actions, preconditions
+from neve.commit import actions
 from neve.commit.actions import Action, Overwrite, ReplacePartitions, RewriteFiles, RowDelta
 from neve.commit.deletion_vectors import can_be_merged, concurrent_vectors
 from neve.commit.file_selection import file_identities
 from neve.commit.outcome import Check, Conflict, conflict_over
 from neve.commit.partition_set import PartitionSet
-from neve.commit.preconditions import referenced_data_files
 from neve.commit.window import CommitBase, CommitRefused, Window
+from neve.errors import UnknownName
 from neve.plan.delete_index import match_deletes, referenced_paths
 from neve.plan.file_filter import RowFilter
 from neve.plan.metrics_filter import STATISTICS
 from neve.plan.ranges import Mask
+from neve.tree.checks import unsupported_deletes
 from neve.tree.entries import Content, EntryTable, Status, value_codes
-from neve.tree.group_by_spec import deletion_vector_mask
+from neve.tree.group_by_spec import deletion_vector_mask, validate_added_data_files
 from neve.tree.read import manifests_of, read_entries
 
 
@@ -81,13 +84,13 @@ def rules_of(action: Action, has_parent: bool = True) -> tuple[Rule, ...]:
     rules: list[tuple[bool, Rule]] = []  # with whether the action requires them
     match action:
         case RowDelta():
-            rules = [*(_row_delta_rules(action) if has_parent else ()), (True, preconditions.no_self_reference)]
+            rules = [*(_row_delta_rules(action) if has_parent else ()), (True, no_self_reference)]
         case Overwrite():
             by_filter = has_parent and action.no_conflicting_deletes and action.row_filter is not None
             by_reads = by_filter or (has_parent and action.no_conflicting_removals)
             by_name = has_parent and action.no_conflicting_deletes and bool(action.removed)
             rules = [
-                (action.added_match_filter, preconditions.added_files_match_the_filter),
+                (action.added_match_filter, added_files_match_the_filter),
                 (has_parent and action.no_conflicting_data, no_new_data),
                 (by_reads, no_new_deletes),
                 (by_reads, no_removed_data),
@@ -95,13 +98,13 @@ def rules_of(action: Action, has_parent: bool = True) -> tuple[Rule, ...]:
             ]
         case ReplacePartitions():
             rules = [
-                (True, preconditions.added_files_have_one_spec),
+                (True, added_files_have_one_spec),
                 (has_parent and action.no_conflicting_data, no_new_data),
                 (has_parent and action.no_conflicting_deletes, no_removed_data),
                 (has_parent and action.no_conflicting_deletes, no_new_deletes),
             ]
         case RewriteFiles():
-            rules = [(True, preconditions.rewrite_arguments_fit), *((has_parent, rule) for rule in _REWRITE_RULES)]
+            rules = [(True, rewrite_arguments_fit), *((has_parent, rule) for rule in _REWRITE_RULES)]
     return (*INPUT_RULES, *(rule for is_required, rule in rules if is_required))
 
 
@@ -109,7 +112,7 @@ def _row_delta_rules(action: RowDelta) -> list[tuple[bool, Rule]]:
     has_start = action.start_snapshot_id is not None
     points_at_files = bool(action.referenced_data_files) or (has_start and bool(referenced_data_files(action)))
     return [
-        (has_start, preconditions.start_is_an_ancestor),
+        (has_start, start_is_an_ancestor),
         (points_at_files, referenced_files_still_exist),
         (action.no_conflicting_data, no_new_data),
         (action.no_conflicting_deletes, no_new_deletes_for_removed_files),
@@ -257,10 +260,6 @@ def _has_path(files: EntryTable, paths: Iterable[str]) -> Mask:
     return np.asarray(pc.is_in(files["file_path"], value_set=pa.array(sorted(paths), pa.string())).to_numpy(), bool)
 
 
-INPUT_RULES: tuple[Rule, ...] = (preconditions.specs_are_known, preconditions.delete_kinds_fit)
-_REWRITE_RULES: tuple[Rule, ...] = (no_new_deletes_for_rewritten_files, no_new_vectors, removed_deletes_are_covered)
-
-
 def _new_deletes(window: Window, operations: frozenset[Operation] = OPERATIONS_ADDING_DELETES) -> EntryTable:
     """Return the delete files committed since the start that can apply to files of that time.
 
@@ -306,3 +305,90 @@ def _removed_entries(base: CommitBase, removed: actions.RemovedFiles) -> EntryTa
     """Return the removed files with their partitions; files known by path only are looked up in the table."""
     by_path = base.live_data_files(removed.paths) if removed.paths else None
     return EntryTable.concat([removed.entries, by_path], base.specs)
+
+
+def no_self_reference(window: Window, action: RowDelta) -> Conflict | None:
+    """H. A delta does not both remove a data file and delete rows from it."""
+    removed = action.removed_data.paths | actions.paths_of([action.removed_data.entries])
+    if both := removed & referenced_data_files(action):
+        message = "Cannot remove data files and delete rows from them in one commit."
+        return Conflict(Check.SELF_REFERENCE, message, files=tuple(sorted(both)))
+    return None
+
+
+def start_is_an_ancestor(window: Window, action: RowDelta) -> Conflict | None:
+    """I. The snapshot that was planned on is in the history of the branch."""
+    oldest = None
+    for oldest in window.base.ancestors():  # newest first: most often it is the head
+        if oldest.snapshot_id == action.start_snapshot_id:
+            return None
+    if oldest is not None and oldest.parent_snapshot_id is not None:
+        return window.broken_history(oldest)  # older snapshots were expired, so the answer is unknown
+    branch = window.base.branch
+    message = (
+        f"Snapshot {action.start_snapshot_id}, which the change was planned on, is not in the history of {branch!r}."
+    )
+    return Conflict(Check.ANCESTRY, message, action.start_snapshot_id)
+
+
+def delete_kinds_fit(window: Window, action: Action) -> Conflict | None:
+    """J. The format version of the table supports the kinds of the delete files; it may have been upgraded."""
+    deletes = actions.added_deletes(action)
+    if not deletes:
+        return None
+    wrong, message = unsupported_deletes(window.base.metadata, deletes)
+    return conflict_over(Check.DELETE_KIND, message, deletes, wrong)
+
+
+def specs_are_known(window: Window, action: Action) -> Conflict | None:
+    """K. Every added file has a partition spec of the table."""
+    for files in actions.added_files(action):
+        try:
+            validate_added_data_files(window.base.metadata, files)
+        except UnknownName as e:
+            unknown = ~np.isin(pc.fill_null(files["spec_id"], 0).to_numpy(), list(window.base.specs.by_id))
+            return conflict_over(Check.UNKNOWN_SPEC, str(e), files, unknown)
+    return None
+
+
+def added_files_match_the_filter(window: Window, action: Overwrite) -> Conflict | None:
+    """M. Every row of the added files matches the filter of the rows that they replace."""
+    if action.row_filter is None:
+        return Conflict(Check.ARGUMENTS, "Cannot check added files against the overwrite filter: there is none.")
+    if not action.added:
+        return None
+    row_filter = RowFilter(action.row_filter, window.base.metadata, window.base.specs, action.case_sensitive)
+    message = f"Added files may hold rows outside the overwrite filter {action.row_filter}."
+    return conflict_over(Check.OUTSIDE_FILTER, message, action.added, ~row_filter.must_match(action.added))
+
+
+def added_files_have_one_spec(window: Window, action: ReplacePartitions) -> Conflict | None:
+    """Partitions are replaced under one spec; partitions of different specs may share rows."""
+    spec_ids = action.added.spec_ids() if action.added else []
+    if len(spec_ids) == 1:
+        return None
+    message = f"Cannot replace partitions of specs {spec_ids} at once."
+    if not spec_ids:
+        message = "Cannot replace partitions without new files."
+    return Conflict(Check.ARGUMENTS, message, spec_ids=tuple(spec_ids))
+
+
+def rewrite_arguments_fit(window: Window, action: RewriteFiles) -> Conflict | None:
+    """A rewrite removes files, and adds only files that replace others of the same kind."""
+    if not action.removed_data and not action.removed_deletes:
+        return Conflict(Check.ARGUMENTS, "Cannot rewrite files without removing any.")
+    if action.added_data and not action.removed_data:
+        return Conflict(Check.ARGUMENTS, "Cannot add data files without removing the ones they replace.")
+    if action.added_deletes and not action.removed_deletes:
+        return Conflict(Check.ARGUMENTS, "Cannot add delete files without removing the ones they replace.")
+    return None
+
+
+def referenced_data_files(action: RowDelta) -> frozenset[str]:
+    """Return the data files that the new deletes of a delta point at."""
+    named = referenced_paths(action.added_deletes).to_pylist() if action.added_deletes else []
+    return action.referenced_data_files | frozenset(name for name in named if name is not None)
+
+
+INPUT_RULES: tuple[Rule, ...] = (specs_are_known, delete_kinds_fit)
+_REWRITE_RULES: tuple[Rule, ...] = (no_new_deletes_for_rewritten_files, no_new_vectors, removed_deletes_are_covered)

@@ -21,7 +21,7 @@ import pytest
 from pyiceberg.table.metadata import TableMetadata
 
 from neve import Table
-from neve.commit import preconditions as requests
+from neve.commit import rules
 from neve.commit.actions import RowDelta
 from neve.commit.outcome import require_committed
 from neve.commit.protocol import commit
@@ -260,5 +260,5 @@ def another_engine_writes() -> Iterator[None]:
         return wrong & ~(by_value & (metadata.format_version > 1)), message
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(requests, "unsupported_deletes", unfit)
+        patch.setattr(rules, "unsupported_deletes", unfit)
         yield
