@@ -21,12 +21,8 @@ FIRST_SPEC = 0
 
 
 def group_files_by_spec(files: EntryTable) -> dict[int, EntryTable]:
-    """Return the files of each spec; a file that names no spec counts as spec 0."""
+    """Return the files of each spec, tombstones included, in their order; one that names no spec counts as spec 0."""
     return dict(_with_default_spec(files).by_spec()) if len(files) else {}
-
-
-group_entries_by_spec = group_files_by_spec
-"""Return the entries of each spec, tombstones included, in their order."""
 
 
 def entries_by_manifest(entries: EntryTable, manifests: int) -> list[EntryTable]:

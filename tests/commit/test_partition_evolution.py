@@ -12,7 +12,7 @@ from neve.commit.actions import Append, DeleteFiles, RowDelta
 from neve.errors import UnknownName, UserError
 from neve.model.partition import PartitionKey
 from neve.tree.entries import EntryTable
-from neve.tree.group_by_spec import group_entries_by_spec, group_files_by_spec, validate_added_data_files
+from neve.tree.group_by_spec import group_files_by_spec, validate_added_data_files
 from tests.support.metadata_tables import Kit, name_of, plus, removed
 
 
@@ -51,19 +51,19 @@ def test_group_files_by_spec_mixed_with_files_that_name_no_spec(t: Kit):
 
 
 def test_group_entries_by_spec_empty(t: Kit):
-    assert group_entries_by_spec(t.entries()) == {}
+    assert group_files_by_spec(t.entries()) == {}
 
 
 def test_group_entries_by_spec_single(t: Kit):
     t.ok(Append(t.data("a", "b")))
-    assert names_in(group_entries_by_spec(t.entries())) == {0: ["a", "b"]}
+    assert names_in(group_files_by_spec(t.entries())) == {0: ["a", "b"]}
 
 
 def test_group_entries_by_spec_multiple(t: Kit):
     a, b, c = t.data("a"), t.data("b", spec=1), t.data("c", spec=2)
     t.ok(Append(plus(a, b, c)))
     t.ok(DeleteFiles(removed(b)))
-    groups = group_entries_by_spec(t.entries())
+    groups = group_files_by_spec(t.entries())
     assert names_in(groups) == {0: ["a"], 1: ["b"], 2: ["c"]}
     assert groups[1]["status"].to_pylist() == [2], "a tombstone belongs to the spec of its file"
 
