@@ -79,10 +79,7 @@ def check_entries(manifest: Manifest, entries: EntryTable) -> None:
 
 
 def unsupported_deletes(metadata: TableMetadata, deletes: EntryTable) -> tuple[np.ndarray[Any, Any], str]:
-    """Return a mask of the delete files that cannot be added to a table, and the reason.
-
-    The table may have been upgraded since they were written.
-    """
+    """Return a mask of the delete files that a table, which may have been upgraded, does not take, and the reason."""
     content, is_vector = deletes.numpy("content"), deletion_vector_mask(deletes)
     by_file = (content == Content.POSITION_DELETES) & ~is_vector
     match version := int(metadata.format_version):

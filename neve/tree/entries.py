@@ -31,14 +31,17 @@ class Status(IntEnum):
 
 
 class Content(IntEnum):
-    """The content of a tracked file."""
+    """The content of a tracked file; only rows of a version 4 root track manifests."""
 
     DATA = 0
     POSITION_DELETES = 1
     EQUALITY_DELETES = 2
+    DATA_MANIFEST = 3
+    DELETE_MANIFEST = 4
 
 
 LIVE_STATUSES = (Status.EXISTING, Status.ADDED, Status.MODIFIED)
+MANIFESTS = (Content.DATA_MANIFEST, Content.DELETE_MANIFEST)
 
 COUNTS = pa.list_(pa.struct([pa.field("key", pa.int32(), False), pa.field("value", pa.int64(), False)]))
 BOUNDS = pa.list_(pa.struct([pa.field("key", pa.int32(), False), pa.field("value", pa.binary(), False)]))
@@ -159,6 +162,11 @@ class Manifest:
         return self.path if self.leaf is None else self.leaf.file
 
     @property
+    def is_tracked(self) -> bool:
+        """True if the rows are tracked files of version 4; False: entries of an older version."""
+        return self.leaf is not None and self.leaf.is_tracked
+
+    @property
     def is_view(self) -> bool:
         """True if another manifest represents the file, and this one shows only its deletes."""
         return self.leaf is not None and self.leaf.is_view
@@ -171,7 +179,7 @@ class Manifest:
     @property
     def kind(self) -> str:
         """The kind of manifest, for people."""
-        if self.leaf is None or not self.leaf.is_tracked:
+        if not self.is_tracked:
             return "delete manifest" if self.is_deletes else "data manifest"
         return "rows of the root" if self.is_inline else "leaf"
 
@@ -239,10 +247,7 @@ class EntryTable:
         return cls(columns, specs)
 
     def with_specs(self, specs: Specs) -> EntryTable:
-        """Convert the files to the specs and types of a table that has changed since they were read or written.
-
-        Types that were learned while reading the files are kept.
-        """
+        """Convert the files to the specs and types that the table has now; types learned while reading them stay."""
         if specs is self.specs:
             return self
         specs = specs.with_learned_types(self.specs.learned_types)
@@ -287,6 +292,10 @@ class EntryTable:
             return self.with_columns(**{name: details[name] for name in details.column_names})
         arrays = {name: details[name].combine_chunks() for name in details.column_names}
         return self.with_columns(**{name: _spread_over_rows(values, mask) for name, values in arrays.items()})
+
+    def blob_names(self) -> tuple[tuple[str, int | None], ...]:
+        """Return the path of each file and its offset there, which a vector has: they identify it."""
+        return tuple(zip(self["file_path"].to_pylist(), self["content_offset"].to_pylist(), strict=True))
 
     def live(self) -> EntryTable:
         """Return the files that are part of the table; DELETED and REPLACED entries are tombstones."""

@@ -38,6 +38,7 @@ from neve.tree.entries import (
     Manifest,
     Status,
     details_in_order,
+    fit_to_type,
 )
 from neve.tree.entry_schemas import ParquetEntries
 from neve.tree.partition_types import infer_partition_types, manifest_reader_count
@@ -83,10 +84,7 @@ def manifests_of(io: FileIO, metadata: TableMetadata, snapshot: Snapshot | None)
 def read_manifests_with_header(
     io: FileIO, metadata: TableMetadata, snapshot: Snapshot
 ) -> tuple[tuple[Manifest, ...], Mapping[str, bytes], int]:
-    """Return the manifests of a snapshot, with the header and the length of the file that lists them.
-
-    For audits: one manifest of an unknown spec does not hide the others.
-    """
+    """Return all manifests of a snapshot, also of unknown specs, with the header and length of their list."""
     path: str | None = getattr(snapshot, "tree_root_location", snapshot.manifest_list)
     if path is None:
         return manifests_of(io, metadata, snapshot), {}, 0
@@ -169,7 +167,7 @@ def read_entries(
     def read_one(numbered: tuple[int, Manifest]) -> EntryTable:
         ordinal, manifest = numbered
         with translate_parse_errors(manifest.file, "a manifest"):
-            if _has_tracked_rows(manifest):
+            if manifest.is_tracked:
                 return leaf.read_leaf_entries(
                     io,
                     manifest,
@@ -243,7 +241,7 @@ def _filter_manifest(
 ) -> FilteredEntries:
     """Filter a manifest of entries, or rows in a root."""
     opened: OpenManifest | None = None
-    if _has_tracked_rows(manifest):
+    if manifest.is_tracked:
         entries = leaf.read_leaf_entries(io, manifest, specs, ordinal, detail, live_only=True, repeats_allowed=True)
     else:
         opened = _open_manifest(io, manifest, specs)
@@ -262,24 +260,17 @@ def _filter_manifest(
 
 def refuse_repeated_files(entries: EntryTable, manifests: Sequence[Manifest]) -> None:
     """Reject live entries of one snapshot that track a data file twice, if the version of the tree forbids it."""
-    if any(_has_tracked_rows(m) and not m.is_deletes for m in manifests):
+    if any(m.is_tracked and not m.is_deletes for m in manifests):
         refuse_files_tracked_twice(entries.of_content(Content.DATA), manifests)
-
-
-def _has_tracked_rows(manifest: Manifest) -> bool:
-    return manifest.leaf is not None and manifest.leaf.is_tracked
 
 
 def read_manifest(
     io: FileIO, manifest: Manifest, specs: Specs, *, ordinal: int = 0, detail: Collection[str] = (), as_is: bool = False
 ) -> EntryTable:
-    """Return the entries of one manifest, with the values inherited from its row in the manifest list filled in.
-
-    `as_is` is for audits: entries that contradict the format are returned, not rejected.
-    """
+    """Return the entries of one manifest; `as_is` returns also those that contradict the format, for audits."""
     specs = infer_partition_types(io, specs, [manifest])
     with translate_parse_errors(manifest.file, "a manifest"):
-        if _has_tracked_rows(manifest):
+        if manifest.is_tracked:
             return leaf.read_leaf_entries(io, manifest, specs, ordinal, detail, as_is=as_is)
         entries = _decode_entries(_open_manifest(io, manifest, specs), manifest, specs, ordinal, detail)
         if not as_is:
@@ -306,10 +297,7 @@ def _with_details_where(entries: EntryTable, opened: OpenManifest, detail: Colle
 
 
 def with_detail(io: FileIO, entries: EntryTable, manifests: Sequence[Manifest], detail: Collection[str]) -> EntryTable:
-    """Return the entries with more columns, read from `manifests`, in which `entries["manifest"]` is the ordinal.
-
-    Only these entries are decoded; other entries of the manifests are skipped.
-    """
+    """Return the entries with more columns, decoded for them alone; `entries["manifest"]` counts in `manifests`."""
     names = tuple(name for name in details_in_order(detail) if not entries.has(name))
     if not names or not len(entries):
         return entries.with_columns(**dict.fromkeys(names))
@@ -321,7 +309,7 @@ def with_detail(io: FileIO, entries: EntryTable, manifests: Sequence[Manifest], 
     def read_part(part: Any) -> pa.Table:
         manifest, own = manifests[ordinals[part[0]]], rows[part]
         with translate_parse_errors(manifest.file, "a manifest"):
-            if _has_tracked_rows(manifest):
+            if manifest.is_tracked:
                 return leaf.read_leaf_details(io, manifest, entries.specs, own, contents[part], names)
             return _read_details(_open_manifest(io, manifest, entries.specs), own, names)
 
@@ -335,23 +323,19 @@ def with_detail(io: FileIO, entries: EntryTable, manifests: Sequence[Manifest], 
 def _read_details(opened: OpenManifest, rows: np.ndarray[Any, Any], names: Sequence[str]) -> pa.Table:
     batch = opened.decode(Projection(frozenset(f"data_file.{name}" for name in names)), rows=rows)
     files = _struct_fields(batch.column("data_file")) if "data_file" in batch.schema.names else {}
-    columns = [
-        files[n].cast(DETAIL.field(n).type) if n in files else pa.nulls(len(rows), DETAIL.field(n).type) for n in names
-    ]
-    return pa.table(columns, schema=pa.schema([DETAIL.field(n) for n in names]))
+    return pa.table({name: fit_to_type(files.get(name), DETAIL.field(name).type, len(rows)) for name in names})
 
 
 @cache
-def _projection(detail: tuple[str, ...]) -> Projection:
+def _projection(detail: frozenset[str]) -> Projection:
     files = (*_FILE_COLUMNS, "partition", *detail)
     return Projection(frozenset([*_ENTRY_COLUMNS, *(f"data_file.{name}" for name in files)]))
 
 
 def _decode_entries(
-    opened: OpenManifest, manifest: Manifest, specs: Specs, ordinal: int, details: Collection[str]
+    opened: OpenManifest, manifest: Manifest, specs: Specs, ordinal: int, detail: Collection[str]
 ) -> EntryTable:
-    detail = details_in_order(details)
-    batch = opened.decode(_projection(tuple(detail)))
+    batch = opened.decode(_projection(frozenset(detail)))
     rows = batch.num_rows
     if "data_file" not in batch.schema.names or "status" not in batch.schema.names:
         raise CorruptFile(manifest.path, "a manifest of data_file entries", f"the fields {batch.schema.names}")
@@ -360,13 +344,11 @@ def _decode_entries(
     columns: dict[str, Any] = {name: files[name] for name in (*_FILE_COLUMNS, *detail) if name in files}
     columns |= {name: batch.column(name) for name in _ENTRY_COLUMNS if name in batch.schema.names}
     columns |= _partition(files.get("partition"), manifest, specs)
-    columns["manifest"] = np.full(rows, ordinal, np.int32)
-    columns["row"] = np.arange(rows, dtype=np.int32)
-    columns["spec_id"] = np.full(rows, manifest.spec_id, np.int32)
+    columns |= {"manifest": ordinal, "row": np.arange(rows, dtype=np.int32), "spec_id": manifest.spec_id}
     formats = files["file_format"].dictionary_encode()  # few distinct names: each is converted once
     columns["file_format"] = pa.DictionaryArray.from_arrays(formats.indices, pc.utf8_upper(formats.dictionary))
     if "content" not in files:
-        columns["content"] = np.full(rows, int(manifest.is_deletes), np.int8)  # v1 has data files only
+        columns["content"] = int(manifest.is_deletes)  # v1 has data files only
     try:
         return EntryTable.from_columns(columns | _inherited_values(columns, manifest), specs, rows, detail)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as e:

@@ -30,10 +30,9 @@ from neve.tree.v4.commit_rows import (
     rows_from_entries,
     vector_column_values,
 )
-from neve.tree.v4.fields import ContentType
 from neve.tree.v4.leaf import hidden_rows, leaf_of, read_complete_rows
 from neve.tree.v4.root import inline_manifests
-from neve.tree.v4.rows import concat_rows, set_where
+from neve.tree.v4.rows import concat_rows, make_rows, set_where
 from neve.tree.v4.write import encode_root, write_leaves
 from neve.tree.write import (
     UNASSIGNED,
@@ -61,8 +60,7 @@ class ManifestEdit:
         """A value that is equal for equal edits of one file."""
         parts: list[Hashable] = [self.removed_entries.numpy(name).tobytes() for name in ("row", "content")]
         if self.vector_targets is not None and self.vectors is not None:
-            blobs = (self.vectors["file_path"].to_pylist(), self.vectors["content_offset"].to_pylist())
-            parts += [self.vector_targets.numpy("row").tobytes(), tuple(zip(*blobs, strict=True))]
+            parts += [self.vector_targets.numpy("row").tobytes(), self.vectors.blob_names()]
         return tuple(parts)
 
 
@@ -173,7 +171,7 @@ class V4TreeWriter:
     def write_edited(
         self, io: FileIO, manifest: Manifest, edit: ManifestEdit, context: ManifestContext
     ) -> list[Manifest]:
-        if manifest.leaf is None or not manifest.leaf.is_tracked:
+        if not manifest.is_tracked:
             return self._write_edited_older(io, manifest, edit, context)
         rows, hidden = read_complete_rows(io, manifest, context.specs), hidden_rows(manifest)
         deleted, replaced, vectors = self._mark_changed_rows(rows, edit, context)
@@ -214,19 +212,14 @@ class V4TreeWriter:
         deleted, replaced = np.zeros(rows.num_rows, bool), np.zeros(rows.num_rows, bool)
         deleted[removed[content != Content.POSITION_DELETES]] = True
         replaced[removed[content == Content.POSITION_DELETES]] = True
-        vectors = {name: pa.nulls(rows.num_rows, rows.schema.field(name).type) for name in VECTOR_COLUMNS}
-        table = pa.table(vectors)
-        if edit.vector_targets is not None and edit.vectors is not None:
+        vectors, numbers = edit.vectors or EntryTable.empty(context.specs), np.full(rows.num_rows, -1)
+        if edit.vector_targets is not None:
             targets = edit.vector_targets.numpy("row")
-            replaced[targets] = True
-            mask = np.zeros(rows.num_rows, bool)
-            mask[targets] = True
-            new = pa.table(vector_column_values(edit.vectors, context.metadata.location))
-            new = new.take(pa.array(np.argsort(targets)))
-            table = set_where(table, mask, **{name: new[name] for name in VECTOR_COLUMNS})
+            replaced[targets], numbers[targets] = True, np.arange(len(targets))
         replaced &= ~deleted
-        own = table.filter(pa.array(replaced))
-        return deleted, replaced, {name: own[name] for name in VECTOR_COLUMNS}
+        own = pa.array(numbers[replaced], mask=numbers[replaced] < 0)  # a row without a new vector loses its old one
+        columns = pa.table(vector_column_values(vectors, context.metadata.location)).take(own)
+        return deleted, replaced, {name: columns[name] for name in VECTOR_COLUMNS}
 
     def _write_edited_older(
         self, io: FileIO, manifest: Manifest, edit: ManifestEdit, context: ManifestContext
@@ -250,9 +243,9 @@ class V4TreeWriter:
     def write_groups(
         self, io: FileIO, groups: Sequence[EntryTable], replaced: Sequence[Manifest], context: ManifestContext
     ) -> list[Manifest]:
-        tracked = [m for m in replaced if m.leaf is not None and m.leaf.is_tracked and not m.is_view]
+        tracked = [m for m in replaced if m.is_tracked and not m.is_view]
         tables = [_merged_rows(io, m, context) for m in tracked if not m.is_deletes]
-        old_rows = concat_rows(tables) if tables else None
+        old_rows = concat_rows(tables) if tables else make_rows({}, 0, context.specs)
         vectors = EntryTable.concat([g.filter(pa.array(deletion_vector_mask(g))) for g in groups], context.specs)
         data_files = [g.of_content(Content.DATA) for g in groups]
         manifests = [m for files in data_files for m in self._write_group(io, files, old_rows, vectors, context)]
@@ -271,7 +264,7 @@ class V4TreeWriter:
         return [*manifests, *(self.older_writer.write_added(io, existing, context) if len(existing) else [])]
 
     def _write_group(
-        self, io: FileIO, files: EntryTable, old_rows: pa.Table | None, vectors: EntryTable, context: ManifestContext
+        self, io: FileIO, files: EntryTable, old_rows: pa.Table, vectors: EntryTable, context: ManifestContext
     ) -> list[Manifest]:
         """Write data files as rows: old rows unchanged, entries as new rows with the vectors that name them."""
         if not len(files):
@@ -279,17 +272,12 @@ class V4TreeWriter:
         location = context.metadata.location
         new_rows = rows_from_entries(files.with_columns(status=int(Status.EXISTING)), context.specs, location)
         new_rows = join_new_vectors(new_rows, files, vectors, location)
-        if old_rows is None:
-            return write_leaves(io, new_rows, context)
         numbers = pc.index_in(new_rows["location"], value_set=old_rows["location"].combine_chunks())
-        is_old = numbers.is_valid().to_numpy()
-        tables = [old_rows.take(numbers.drop_null().combine_chunks())] if is_old.any() else []
-        tables += [new_rows.filter(pa.array(~is_old))] if not is_old.all() else []
+        tables = [old_rows.take(numbers.drop_null().combine_chunks()), new_rows.filter(numbers.is_null())]
         return write_leaves(io, concat_rows(tables), context)
 
     def can_merge(self, manifest: Manifest) -> bool:
-        leaf = manifest.leaf
-        return leaf is not None and leaf.is_tracked and leaf.rows is None and not manifest.is_deletes
+        return manifest.is_tracked and not manifest.is_inline and not manifest.is_deletes
 
     def manifests_to_list(
         self, io: FileIO, manifests: Sequence[Manifest], context: ManifestContext
@@ -331,7 +319,7 @@ def assign_row_ids(manifests: Sequence[Manifest], next_row_id: int) -> tuple[lis
             # Each row of the root gets its ids: there is no list above it to inherit them from.
             rows: pa.Table = leaf.rows
             live = np.isin(rows["status"].to_numpy(), LIVE_STATUSES)
-            is_data = rows["content_type"].to_numpy() == ContentType.DATA
+            is_data = rows["content_type"].to_numpy() == Content.DATA
             waiting = rows["first_row_id"].is_null().to_numpy() & is_data & live
             taken = np.where(waiting, rows["record_count"].to_numpy(), 0)
             first = next_row_id + np.cumsum(taken) - taken

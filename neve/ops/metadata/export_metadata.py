@@ -98,7 +98,7 @@ class _Export:
         """Return manifests that version 3 can read, unchanged, and write the entries of the others to new ones."""
         others = []
         for manifest in manifests_of(self.io, self.source, snapshot):
-            if manifest.leaf is not None and manifest.leaf.is_tracked:
+            if manifest.is_tracked:
                 others.append(manifest)
             else:
                 yield replace(manifest, leaf=None, statistics=None)

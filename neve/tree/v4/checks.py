@@ -12,11 +12,10 @@ import pyarrow.compute as pc
 from neve.errors import CorruptFile, TableError, UnsupportedFeature
 from neve.io.parquet_by_field_id import IdTable
 from neve.io.paths import resolve_path, resolve_path_all
-from neve.tree.entries import LIVE_STATUSES, EntryTable, Manifest, Status, value_codes
-from neve.tree.v4.fields import COLUMN_FILE_FIELD_IDS, FIXED_FIELDS, FORMAT_VERSION, MANIFEST_INFO, VECTOR, ContentType
+from neve.tree.entries import LIVE_STATUSES, MANIFESTS, Content, EntryTable, Manifest, Status, value_codes
+from neve.tree.v4.fields import COLUMN_FILE_FIELD_IDS, FIXED_FIELDS, FORMAT_VERSION, MANIFEST_INFO, VECTOR
 
 _REQUIRED = [f.column for f in FIXED_FIELDS if f.required and f.ids[0] not in (VECTOR, MANIFEST_INFO)]
-_MANIFESTS = (ContentType.DATA_MANIFEST, ContentType.DELETE_MANIFEST)
 
 Mask = np.ndarray[Any, np.dtype[np.bool_]]
 
@@ -35,7 +34,7 @@ def check_rows(rows: pa.Table, path: str) -> None:
         raise UnsupportedFeature(
             f"Row {row} of {path} is of format version {version[row]}; this engine supports versions up to 4."
         )
-    is_position_deletes = content == ContentType.POSITION_DELETES
+    is_position_deletes = content == Content.POSITION_DELETES
     _refuse(path, is_position_deletes, "no position delete files in a version 4 manifest", lambda _: "content type 1")
     _refuse(path, (content < 0) | (content > 4), "a content type of 0 to 4", lambda row: f"content type {content[row]}")
 
@@ -44,7 +43,7 @@ def check_leaf(rows: pa.Table, path: str, *, as_is: bool = False) -> None:
     """Reject rows that a leaf cannot have; a tree has two levels at most."""
     check_rows(rows, path)
     content = rows["content_type"].to_numpy()
-    _refuse(path, np.isin(content, _MANIFESTS), "files in a leaf", lambda row: f"a manifest (content {content[row]})")
+    _refuse(path, np.isin(content, MANIFESTS), "files in a leaf", lambda row: f"a manifest (content {content[row]})")
     if not as_is:
         check_sequence_numbers(rows, path)
 
@@ -55,7 +54,7 @@ def check_root(rows: pa.Table, path: str) -> None:
     live = np.isin(rows["status"].to_numpy(), LIVE_STATUSES)
     for name in ("snapshot_id", "sequence_number", "file_sequence_number"):
         _refuse(path, live & rows[name].is_null().to_numpy(), f"a {name} in every row of a root")
-    is_manifest = live & np.isin(rows["content_type"].to_numpy(), _MANIFESTS)
+    is_manifest = live & np.isin(rows["content_type"].to_numpy(), MANIFESTS)
     _refuse(path, is_manifest & rows["added_files"].is_null().to_numpy(), "manifest_info of every leaf")
     own, file = (pc.fill_null(rows[n], -1).to_numpy() for n in ("sequence_number", "file_sequence_number"))
     _refuse(

@@ -59,10 +59,7 @@ def vector_column_values(vectors: EntryTable, location: str) -> dict[str, Any]:
 def join_new_vectors(
     rows: pa.Table, files: EntryTable, vectors: EntryTable, location: str, snapshot_id: int | None = None
 ) -> pa.Table:
-    """Add to rows made of entries the vectors that name their files: each row stays one.
-
-    Without `snapshot_id` the vectors are those of existing files, and each keeps its snapshot.
-    """
+    """Add to rows made of entries the vectors that name their files; without `snapshot_id` each keeps its snapshot."""
     if not len(vectors):
         return rows
     numbers = pc.index_in(

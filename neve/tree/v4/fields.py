@@ -8,7 +8,6 @@ leaf are `r<partition column>.<end>`.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import IntEnum
 
 import pyarrow as pa
 
@@ -26,16 +25,6 @@ Readers ignore unknown ids. Fields are `RANGES + 10 * partition field id + end`.
 """
 COLUMN_FILE_FIELD_IDS = frozenset({161, 162, 164, 165, 166})
 """Fields of a column file; the format has not settled the id of the list they are in."""
-
-
-class ContentType(IntEnum):
-    """The kind of file that a row tracks."""
-
-    DATA = 0
-    POSITION_DELETES = 1
-    EQUALITY_DELETES = 2
-    DATA_MANIFEST = 3
-    DELETE_MANIFEST = 4
 
 
 @dataclass(frozen=True, slots=True)

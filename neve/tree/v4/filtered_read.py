@@ -6,7 +6,7 @@ are left. Several leaves are filtered together, because the cost depends on the 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
@@ -20,7 +20,7 @@ from pyiceberg.io import FileIO
 from neve.errors import NeveError
 from neve.io.parquet_by_field_id import IdTable
 from neve.model.partition import Specs
-from neve.tree.entries import LIVE_STATUSES, EntryFilter, EntryTable, Manifest, details_in_order, statistic_column
+from neve.tree.entries import LIVE_STATUSES, Content, EntryFilter, EntryTable, Manifest, statistic_column
 from neve.tree.v4 import statistics as stats
 from neve.tree.v4.checks import (
     check_leaf,
@@ -29,7 +29,6 @@ from neve.tree.v4.checks import (
     refuse_column_files,
     resolve_manifest_paths,
 )
-from neve.tree.v4.fields import ContentType
 from neve.tree.v4.leaf import entries_from_file_rows, fill_spec_ids, first_row_ids, leaf_of, open_leaf, visible_row_mask
 from neve.tree.v4.rows import concat_rows, fill_inherited, read_rows
 
@@ -54,10 +53,8 @@ class MatchingRows:
 
 def is_data_leaf(manifest: Manifest) -> bool:
     """Check whether a manifest is a leaf of tracked files that shows its data files."""
-    leaf = manifest.leaf
-    if leaf is None or manifest.is_deletes:
-        return False
-    return leaf.is_tracked and leaf.rows is None and not leaf.shows_removed
+    shows_files = not manifest.is_deletes and not leaf_of(manifest).shows_removed
+    return manifest.is_tracked and not manifest.is_inline and shows_files
 
 
 def read_matching_rows(
@@ -68,10 +65,7 @@ def read_matching_rows(
     detail: Collection[str],
     columns: Collection[int] | None,
 ) -> MatchingRows:
-    """Return the live data files of some leaves that match a filter, with the requested details.
-
-    `columns` are the ids of the columns whose statistics are needed, None: of all.
-    """
+    """Return the live data files of some leaves that match a filter, with details; `columns` as in `read_entries`."""
     leaves = _LeafBatch(tuple(_OpenLeaf.of(io, ordinal, m, specs) for ordinal, m in numbered), specs)
     positions = leaves.live_positions()
     live_count, filter_rows = len(positions), _take_rows(leaves.filter_columns, positions)
@@ -80,14 +74,14 @@ def read_matching_rows(
     if entry_filter.columns and in_partitions:
         metrics = leaves.read_columns(positions, lambda leaf, rows: leaf.filter_statistics(rows, entry_filter.columns))
         filter_rows = filter_rows if mask.all() else filter_rows.filter(pa.array(mask))
-        filter_rows = _append_columns(filter_rows, _as_statistic_columns(metrics))
+        filter_rows = _append_columns(filter_rows, _with_statistic_names(metrics))
         mask = np.asarray(entry_filter.by_statistics(EntryTable(filter_rows, specs)), bool)
         positions, metrics = positions[mask], metrics if mask.all() else metrics.filter(pa.array(mask))
     rows = leaves.complete_rows(positions, detail)
     if len(positions) and not stats.METRIC_BY_DETAIL.keys().isdisjoint(detail):
         if metrics is None or columns is None or not entry_filter.columns.issuperset(columns):
             metrics = leaves.read_columns(positions, lambda leaf, rows: leaf.statistics(rows, columns))
-        rows = _append_columns(rows, {name: metrics[name] for name in metrics.schema.names if name != "row"})
+        rows = _append_columns(rows, metrics.drop_columns("row"))
     return MatchingRows(rows, live_count, in_partitions)
 
 
@@ -175,7 +169,7 @@ class _LeafBatch:
         """Return the rows of live data files."""
         status, content = self.filter_columns["status"].to_numpy(), self.filter_columns["content_type"].to_numpy()
         is_live = (status == LIVE_STATUSES[0]) | (status == LIVE_STATUSES[1]) | (status == LIVE_STATUSES[2])
-        is_live &= content == ContentType.DATA
+        is_live &= content == Content.DATA
         for leaf, start, end in zip(self.leaves, self.starts, self.starts[1:], strict=False):
             if leaf.manifest.hides_entries:
                 is_live[start:end] &= visible_row_mask(leaf_of(leaf.manifest), end - start, leaf.manifest.file)
@@ -200,8 +194,7 @@ class _LeafBatch:
         if not len(positions):
             return self.filter_columns.slice(0, 0)
         names = (*_REMAINING_COLUMNS, *(name for name in ("key_metadata", "split_offsets") if name in detail))
-        table = self.read_columns(positions, lambda leaf, rows: leaf.remaining_columns(rows, names))
-        remaining = dict(zip(table.schema.names, table.columns, strict=True))
+        remaining = self.read_columns(positions, lambda leaf, rows: leaf.remaining_columns(rows, names))
         rows = _append_columns(_take_rows(self.filter_columns, positions), remaining)
         of_leaf = np.searchsorted(self.starts, positions, side="right") - 1
         ordinals = np.array([leaf.ordinal for leaf in self.leaves], np.int32)[of_leaf]
@@ -227,16 +220,16 @@ def _check_filter_columns(filter_columns: pa.Table, specs: Specs, path: str) -> 
     return fill_spec_ids(filter_columns, specs, path)
 
 
-def _as_statistic_columns(metrics: pa.Table) -> dict[str, Any]:
-    """Rename metrics to the names that a filter uses."""
-    names = {metric: name for name, metric in stats.METRIC_BY_DETAIL.items()}
-    pairs = ((own[1:].split("."), metrics[own]) for own in metrics.schema.names if own != "row")
-    return {statistic_column(names[int(metric)], int(field_id)): values for (field_id, metric), values in pairs}
+def _with_statistic_names(metrics: pa.Table) -> pa.Table:
+    """Return metrics under the names that a filter uses."""
+    names, metrics = {metric: name for name, metric in stats.METRIC_BY_DETAIL.items()}, metrics.drop_columns("row")
+    pairs = (map(int, own[1:].split(".")) for own in metrics.schema.names)
+    return metrics.rename_columns([statistic_column(names[metric], field_id) for field_id, metric in pairs])
 
 
-def _append_columns(rows: pa.Table, columns: Mapping[str, Any]) -> pa.Table:
-    for name, values in columns.items():
-        rows = rows.append_column(name, values)
+def _append_columns(rows: pa.Table, columns: pa.Table) -> pa.Table:
+    for name in columns.schema.names:
+        rows = rows.append_column(name, columns[name])
     return rows
 
 
@@ -255,9 +248,8 @@ def entries_from_leaves(
         starts = [0, *(np.flatnonzero(np.diff(ordinals)) + 1).tolist(), len(ordinals)]
         parts += [(int(ordinals[first]), table.slice(first, end - first)) for first, end in pairwise(starts)]
     tables = [part for _, part in sorted(parts, key=lambda numbered: numbered[0])]
-    names = details_in_order(detail)
     if not tables:
-        return EntryTable.empty(specs, names)
+        return EntryTable.empty(specs, detail)
     rows = pa.concat_tables(tables, promote_options="permissive").unify_dictionaries().combine_chunks()
     location = next(leaf_of(m).location for m in manifests if is_data_leaf(m))
     try:
@@ -267,4 +259,4 @@ def entries_from_leaves(
             own = rows.filter(pc.equal(rows["manifest"], at))
             resolve_manifest_paths(location, own["location"], manifests[at].file)
         raise
-    return entries_from_file_rows(rows, paths, specs, names)
+    return entries_from_file_rows(rows, paths, specs, detail)

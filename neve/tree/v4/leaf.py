@@ -30,10 +30,10 @@ from neve.tree.entries import (
     Status,
     details_in_order,
     distinct_spec_ids,
+    fit_to_type,
 )
 from neve.tree.v4 import statistics
 from neve.tree.v4.checks import check_leaf, refuse_column_files, refuse_repeated_rows, resolve_manifest_paths
-from neve.tree.v4.fields import ContentType
 from neve.tree.v4.rows import fill_inherited, read_rows, set_column, set_where
 from neve.tree.v4.statistics import METRIC_BY_DETAIL
 
@@ -109,10 +109,7 @@ def _metrics(detail: Collection[str]) -> list[int]:
 def read_leaf_details(
     io: FileIO, manifest: Manifest, specs: Specs, row_positions: Any, contents: Any, names: Collection[str]
 ) -> pa.Table:
-    """Return detail columns of some rows of a leaf, in the given order.
-
-    The content of an entry decides whether it shows the data file or the vector of its row.
-    """
+    """Return detail columns of some rows of a leaf, each of the data file or of its vector, as the content says."""
     rows = leaf_of(manifest).rows
     source = open_leaf(io, manifest) if rows is None else rows
     return _read_details(source, specs, row_positions, contents, names)
@@ -128,7 +125,7 @@ def _read_details(
     else:
         rows = source.take(pa.array(at, pa.int64()))
     details = _detail_columns(rows, specs, names, np.asarray(contents) == Content.POSITION_DELETES)
-    return pa.table([details[n] for n in names], schema=pa.schema([DETAIL.field(n) for n in names]))
+    return pa.table({name: details[name] for name in names})
 
 
 def read_complete_rows(io: FileIO, manifest: Manifest, specs: Specs) -> pa.Table:
@@ -196,7 +193,7 @@ def first_row_ids(rows: pa.Table, stated: pa.ChunkedArray, manifest: Manifest) -
     if manifest.first_row_id is None or not stated.null_count:
         return None
     status = rows["status"].to_numpy()
-    waiting = rows["content_type"].to_numpy() == ContentType.DATA
+    waiting = rows["content_type"].to_numpy() == Content.DATA
     waiting &= (status != Status.DELETED) & (status != Status.REPLACED)
     if stated.null_count < len(stated):
         waiting &= stated.is_null().to_numpy()
@@ -241,12 +238,12 @@ def _entries_of_view(
 ) -> EntryTable:
     content = rows["content_type"].to_numpy()
     if not manifest.is_deletes:
-        is_data = content == ContentType.DATA
+        is_data = content == Content.DATA
         if not is_data.all():
             rows, positions = rows.filter(pa.array(is_data)), positions[is_data]
         return _file_entries(rows, positions, manifest, specs, ordinal, detail)
     has_vector = rows["vector_location"].is_valid().to_numpy()
-    is_equality = content == ContentType.EQUALITY_DELETES
+    is_equality = content == Content.EQUALITY_DELETES
     tables = [
         build(rows.filter(pa.array(mask)), positions[mask], manifest, specs, ordinal, detail)
         for mask, build in ((is_equality, _file_entries), (has_vector, _vector_entries))
@@ -263,7 +260,7 @@ def _file_entries(
     return entries_from_file_rows(numbered.append_column("row", pa.array(positions, pa.int32())), paths, specs, detail)
 
 
-def entries_from_file_rows(rows: pa.Table, paths: pa.Array, specs: Specs, detail: list[str]) -> EntryTable:
+def entries_from_file_rows(rows: pa.Table, paths: pa.Array, specs: Specs, detail: Collection[str]) -> EntryTable:
     """Return rows of files as entries; the rows have the columns `manifest` and `row`."""
     same = ("manifest", "row", "spec_id", "record_count", "file_size_in_bytes", "sort_order_id")
     columns: dict[str, Any] = {name: rows[name] for name in (*_TRACKING, *same, *(u.column for u in specs.union))}
@@ -291,7 +288,7 @@ def _vector_entries(
     snapshot_numbers = pa.array([leaf.numbers.get(i) for i in encoded.dictionary.to_pylist()], pa.int64())
     numbers = pc.coalesce(snapshot_numbers.take(encoded.indices), rows["sequence_number"])
     columns |= {
-        "manifest": np.full(rows.num_rows, ordinal, np.int32),
+        "manifest": ordinal,
         "row": positions,
         "spec_id": rows["spec_id"],
         "status": np.where(live, np.where(is_new, Status.ADDED, Status.EXISTING), Status.DELETED),
@@ -321,9 +318,8 @@ def _detail_columns(
     columns: dict[str, Any] = dict(statistics.as_maps(metrics, specs.schemas[0], count, names))
     for name in names:
         kind = DETAIL.field(name).type
-        if name in rows.schema.names:
-            columns[name] = rows[name].combine_chunks().cast(kind)
-        columns.setdefault(name, pa.nulls(count, kind))
+        if name not in columns:
+            columns[name] = fit_to_type(rows[name] if name in rows.schema.names else None, kind, count)
         if of_vectors.any():
             of_vector = rows["vector_key"].combine_chunks() if name == "key_metadata" else pa.scalar(None, kind)
             columns[name] = pc.if_else(pa.array(of_vectors), of_vector, columns[name])

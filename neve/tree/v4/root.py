@@ -29,7 +29,9 @@ from neve.model.values import encode_values
 from neve.tree.entries import (
     LIVE_STATUSES,
     MANIFEST_COUNTS,
+    MANIFESTS,
     MIXED_SPECS,
+    Content,
     EntryTable,
     FieldSummary,
     Leaf,
@@ -40,11 +42,10 @@ from neve.tree.entries import (
 from neve.tree.partition_types import partition_types_in
 from neve.tree.v4 import statistics
 from neve.tree.v4.checks import check_root, refuse_column_files, resolve_manifest_paths
-from neve.tree.v4.fields import FIXED_FIELDS, ContentType, is_tracked_schema
+from neve.tree.v4.fields import FIXED_FIELDS, is_tracked_schema
 from neve.tree.v4.leaf import fill_spec_ids
 from neve.tree.v4.rows import range_column, read_rows
 
-_MANIFESTS = (ContentType.DATA_MANIFEST, ContentType.DELETE_MANIFEST)
 _METRICS = tuple(statistics.METRIC_BY_DETAIL.values())
 _NAMES = tuple(f.column for f in FIXED_FIELDS)
 _FIRST_DRAFT_VERSION = 1  # the number of version 4 in the first drafts of the format
@@ -121,7 +122,7 @@ def read_root(io: FileIO, metadata: Any, snapshot: Snapshot) -> tuple[Manifest, 
     shared = Leaf("", location=location, numbers=numbers)
     manifests = list(_leaf_manifests(rows, path, shared, snapshot))
     # The other rows are of files in the root itself, tombstones of this snapshot included.
-    is_file = ~np.isin(rows.rows_without_statistics["content_type"].to_numpy(), _MANIFESTS)
+    is_file = ~np.isin(rows.rows_without_statistics["content_type"].to_numpy(), MANIFESTS)
     if is_file.any():
         files = fill_spec_ids(rows.rows_with_statistics.filter(pa.array(is_file)), specs, path)
         manifests += inline_manifests(files, path, shared, snapshot.snapshot_id, snapshot.sequence_number or 0)
@@ -145,7 +146,7 @@ def inline_manifests(
     vectors = rows.num_rows - rows["vector_location"].null_count
     leaf = replace(shared, file=path, rows=rows, vectors=vectors)
     yield Manifest(f"{path}#files", is_deletes=False, **count_by_status(rows), leaf=leaf, **common)
-    has_equality_deletes = (rows["content_type"].to_numpy() == ContentType.EQUALITY_DELETES).any()
+    has_equality_deletes = (rows["content_type"].to_numpy() == Content.EQUALITY_DELETES).any()
     if vectors or has_equality_deletes:
         view = replace(leaf, is_view=True)
         yield Manifest(f"{path}#deletes", is_deletes=True, **_UNKNOWN_COUNTS, leaf=view, **common)
@@ -154,7 +155,7 @@ def inline_manifests(
 def _leaf_manifests(rows: RootRows, path: str, shared: Leaf, snapshot: Snapshot) -> Iterator[Manifest]:
     all_rows = rows.rows_without_statistics
     content, status = all_rows["content_type"].to_numpy(), all_rows["status"].to_numpy()
-    row_numbers = np.flatnonzero(np.isin(content, _MANIFESTS) & np.isin(status, LIVE_STATUSES))
+    row_numbers = np.flatnonzero(np.isin(content, MANIFESTS) & np.isin(status, LIVE_STATUSES))
     if not len(row_numbers):
         return
     own = all_rows.take(pa.array(row_numbers))
@@ -209,7 +210,7 @@ def _make_manifest(leaf: Leaf, length: int, spec_id: int | None, content: int, *
     if leaf.hidden_bitmap is not None:
         # Two states of a leaf differ in who last hid rows of it or, if that is unknown, in which rows are hidden.
         path += f"#{crc32(leaf.hidden_bitmap) if leaf.hidden_by is None else leaf.hidden_by}"
-    first = (path, length, MIXED_SPECS if spec_id is None else spec_id, content == ContentType.DELETE_MANIFEST)
+    first = (path, length, MIXED_SPECS if spec_id is None else spec_id, content == Content.DELETE_MANIFEST)
     last = (partitions, key, first_row_id, replaced_files, replaced_rows, leaf, statistics)
     in_order: tuple[Any, ...] = (*first, *counts, *last)  # by position: thousands are made at once, and names cost time
     return Manifest(*in_order)

@@ -19,7 +19,7 @@ from neve.errors import CorruptFile, UnsupportedFeature
 from neve.io.parquet_by_field_id import IdPath, IdTable, encode_parquet
 from neve.model.partition import Specs
 from neve.model.values import combine_chunks, storage_array
-from neve.tree.entries import Status, fit_to_type
+from neve.tree.entries import MANIFESTS, Status, fit_to_type
 from neve.tree.v4 import statistics
 from neve.tree.v4.fields import (
     FIXED_FIELDS,
@@ -31,7 +31,6 @@ from neve.tree.v4.fields import (
     STRUCT_NAMES,
     TRACKING,
     VECTOR,
-    ContentType,
     TrackedField,
 )
 
@@ -156,19 +155,14 @@ def set_where(rows: pa.Table, mask: Any, **columns: Any) -> pa.Table:
         old = rows[name].combine_chunks()
         if not isinstance(values, pa.Array | pa.ChunkedArray | np.ndarray | list):
             new: Any = pa.scalar(values, old.type)
-        elif mask.any():
-            new = combine_chunks(fit_to_type(values, old.type, 0)).take(pa.array(np.cumsum(mask) - 1, mask=~mask))
         else:
-            new = pa.nulls(len(mask), old.type)
+            new = combine_chunks(fit_to_type(values, old.type, 0)).take(pa.array(np.cumsum(mask) - 1, mask=~mask))
         rows = set_column(rows, name, pc.if_else(pa.array(mask), new, old))
     return rows
 
 
 def fill_inherited(rows: pa.Table, sequence_numbers: Any, snapshot_ids: Any) -> pa.Table:
-    """Fill in what rows inherit from the row of their leaf: snapshot ids, and sequence numbers of new rows.
-
-    The values to inherit are a scalar, or an array with one for each row.
-    """
+    """Fill in what rows inherit from the row of their leaf: a scalar, or an array with a value for each row."""
     for name in ("sequence_number", "file_sequence_number"):
         if (own := rows[name]).null_count:
             is_new = pa.array(rows["status"].to_numpy() == Status.ADDED)
@@ -192,10 +186,9 @@ def _iceberg_schema(schema: pa.Schema) -> str:
 def _nest_columns(rows: pa.Table, specs: Specs, is_root: bool) -> pa.Table:
     omitted = frozenset() if is_root else ONLY_IN_ROOT
     own = [f for f in FIXED_FIELDS if f.column not in omitted and f.ids[0] != RANGES and _is_written(f, rows)]
-    content = rows["content_type"].to_numpy()
-    is_manifest = (content == ContentType.DATA_MANIFEST) | (content == ContentType.DELETE_MANIFEST)
+    is_manifest = np.isin(rows["content_type"].to_numpy(), MANIFESTS)
     absent = {
-        TRACKING: np.zeros(len(content), bool),
+        TRACKING: np.zeros(rows.num_rows, bool),
         VECTOR: rows["vector_location"].is_null().to_numpy(),
         MANIFEST_INFO: ~is_manifest,
     }

@@ -14,10 +14,19 @@ from neve.io.files import write_new_file
 from neve.io.paths import with_scheme_all
 from neve.model.partition import Specs
 from neve.model.values import decode_values_exactly
-from neve.tree.entries import LIVE_STATUSES, MANIFEST_COUNTS, MIXED_SPECS, Leaf, Manifest, Status, count_by_status
+from neve.tree.entries import (
+    LIVE_STATUSES,
+    MANIFEST_COUNTS,
+    MIXED_SPECS,
+    Content,
+    Leaf,
+    Manifest,
+    Status,
+    count_by_status,
+)
 from neve.tree.v4 import statistics
 from neve.tree.v4.commit_rows import live_rows_as_existing, stored_paths
-from neve.tree.v4.fields import FORMAT_VERSION, LEGACY_VERSION, ContentType
+from neve.tree.v4.fields import FORMAT_VERSION, LEGACY_VERSION
 from neve.tree.v4.leaf import leaf_of
 from neve.tree.v4.rows import concat_rows, encode_rows, make_rows, range_column, set_where
 from neve.tree.write import SUMMARY_TYPES, UNASSIGNED, ManifestContext, ManifestListHeader, value_range
@@ -74,7 +83,7 @@ def _store_leaf(io: FileIO, data: bytes, rows: pa.Table, context: ManifestContex
     root_row = make_rows(
         {
             **counts,
-            "content_type": int(ContentType.DATA_MANIFEST),
+            "content_type": int(Content.DATA_MANIFEST),
             "format_version": FORMAT_VERSION,
             "location": stored_paths(context.metadata.location, pa.array([path])),
             "file_format": "PARQUET",
@@ -223,7 +232,7 @@ def _collect_leaf_rows(leaves: Sequence[Manifest], specs: Specs, location: str) 
 def _rows_of_older_manifests(leaves: Sequence[Manifest], specs: Specs, location: str) -> pa.Table:
     """Return the rows of manifests that older versions define; their partition summaries become ranges."""
     columns: dict[str, Any] = {name: [getattr(m, name) or 0 for m in leaves] for name in MANIFEST_COUNTS}
-    kinds = [ContentType.DELETE_MANIFEST if m.is_deletes else ContentType.DATA_MANIFEST for m in leaves]
+    kinds = [Content.DELETE_MANIFEST if m.is_deletes else Content.DATA_MANIFEST for m in leaves]
     columns |= {
         "replaced_files": 0,
         "replaced_rows": 0,
