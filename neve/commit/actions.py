@@ -74,10 +74,7 @@ class Overwrite:
 
 @dataclass(frozen=True, slots=True)
 class ReplacePartitions:
-    """Replace the partitions of the added files; a partition is the pair of spec and tuple.
-
-    Files of an unpartitioned spec replace the whole table.
-    """
+    """Replace the partitions (pairs of spec and tuple) of the added files, or the whole table if it has none."""
 
     added: Files = None
     start_snapshot_id: int | None = None

@@ -34,10 +34,7 @@ from neve.tree.read import manifests_of
 
 
 def discard_rejected(rejected: Rejected, io: FileIO, data_files: Iterable[str] = ()) -> dict[str, str]:
-    """Delete what a rejected commit wrote, and the data files that its operation wrote for it.
-
-    Returns the files that could not be deleted, with the reason.
-    """
+    """Delete what a rejected commit and its operation wrote; returns the files that stay, with the reason."""
     return delete_files(io, [*rejected.written, *data_files])
 
 

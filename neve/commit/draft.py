@@ -191,10 +191,7 @@ def _entries_of_prepared_manifests(base: CommitBase, manifests: Sequence[Manifes
 def _find_vector_targets(
     base: CommitBase, added: EntryTable, planned_targets: RemovedFiles, written_files: WrittenFiles
 ) -> SelectedFiles:
-    """Find the live data files of new vectors, for a tree that stores both in one row.
-
-    `planned_targets` are data files that a plan has read, with the manifests that list them.
-    """
+    """Find the live data files of new vectors, for a tree that stores both in one row; a plan may have read them."""
     no_targets = SelectedFiles((), {}, EntryTable.empty(base.specs), 0)
     if not base.tree_writer.joins_vectors:
         return no_targets

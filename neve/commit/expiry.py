@@ -27,10 +27,7 @@ from neve.tree.read import read_entries
 
 
 class AssertHistory(iceberg.ValidatableTableRequirement):
-    """Require that the table has the same snapshots, branches and tags.
-
-    This engine checks it. Servers do not support it; they check each ref instead.
-    """
+    """Require the same snapshots, branches and tags. Servers do not support it; they check each ref instead."""
 
     type: Literal["assert-history"] = Field(default="assert-history")
     snapshot_ids: frozenset[int]

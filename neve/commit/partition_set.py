@@ -13,7 +13,7 @@ from pyiceberg.types import NestedField, UUIDType
 from neve.model.partition import Specs
 from neve.model.values import decode_comparable, to_comparable
 from neve.plan.ranges import Mask, safe_uuid_bounds
-from neve.tree.entries import MIXED_SPECS, EntryTable, FieldSummary, Manifest
+from neve.tree.entries import MIXED_SPECS, EntryTable, FieldSummary, Manifest, fit_to_type
 
 
 @dataclass(frozen=True)
@@ -83,6 +83,4 @@ def _any_between(values: pa.Array, lower: pa.Array, upper: pa.Array) -> Mask:
 def _partition_key_columns(files: EntryTable, specs: Specs) -> pa.Table:
     # a table that was read before a spec was added lacks the columns of that spec
     types = {"spec_id": pa.int32()} | {u.column: u.arrow_type for u in specs.union}
-    existing = set(files.columns.schema.names)
-    arrays = [files[n].cast(kind) if n in existing else pa.nulls(len(files), kind) for n, kind in types.items()]
-    return pa.table(arrays, names=list(types))
+    return pa.table({n: fit_to_type(files[n] if files.has(n) else None, t, len(files)) for n, t in types.items()})

@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from pyiceberg.table.snapshots import Operation
 
 from neve.commit import actions
-from neve.commit.actions import Action, Overwrite, ReplacePartitions, RewriteFiles, RowDelta
+from neve.commit.actions import Action, Overwrite, RemovedFiles, ReplacePartitions, RewriteFiles, RowDelta
 from neve.commit.deletion_vectors import can_be_merged, concurrent_vectors
 from neve.commit.file_selection import file_identities
 from neve.commit.outcome import Check, Conflict, conflict_over
@@ -49,8 +49,7 @@ def removed_deletes_are_covered(window: Window, action: RewriteFiles) -> Conflic
     start = None if window.start is None else base.metadata.snapshot_by_id(window.start)
     old = {m.path for m in manifests_of(base.io, base.metadata, start)}
     manifests = [m for m in base.manifests if not m.is_deletes and m.path not in old]
-    has_equality_deletes = bool((deletes.numpy("content") == Content.EQUALITY_DELETES).any())
-    detail = STATISTICS if has_equality_deletes else ()
+    detail = STATISTICS if Content.EQUALITY_DELETES in deletes.numpy("content") else ()
     data = read_entries(base.io, manifests, base.specs, detail=detail, live_only=True)
     covered = pc.is_in(data["file_path"], value_set=pa.array(sorted(action.covered_data_files), pa.string()))
     data = data.filter(pc.invert(covered))
@@ -150,19 +149,19 @@ def no_new_deletes_for_removed_files(window: Window, action: Overwrite | RowDelt
 
     The filter of the command does not matter, because the copy also holds the rows that it did not match.
     """
-    new = _new_deletes(window)
-    return _conflict_over_gained_deletes(window, actions.removed_data(action), new, np.full(len(new), True))
+    return _conflict_over_gained_deletes(window, actions.removed_data(action), _new_deletes(window))
 
 
 def no_new_deletes_for_rewritten_files(window: Window, action: RewriteFiles) -> Conflict | None:
     """C. The same for compaction. Equality deletes still apply to copies that keep sequence number and partition."""
     new, number = _new_deletes(window), action.data_sequence_number
     if number is None or not len(new):
-        return _conflict_over_gained_deletes(window, action.removed_data, new, np.full(len(new), True))
+        return _conflict_over_gained_deletes(window, action.removed_data, new)
     is_equality = new.numpy("content") == Content.EQUALITY_DELETES
     # equality deletes of a partition miss rows that move to another partition
     is_missed = is_equality & ~_is_global(new) & _rows_may_move(window, action)
-    gained = _conflict_over_gained_deletes(window, action.removed_data, new, is_missed | ~is_equality)
+    relevant = new.filter(pa.array(is_missed | ~is_equality))
+    gained = _conflict_over_gained_deletes(window, action.removed_data, relevant)
     if gained or not action.added_data or not is_missed.any():
         return gained
     # deletes of the partitions that rows move to would apply to the copies, but not to the originals
@@ -187,21 +186,18 @@ def _rows_may_move(window: Window, action: RewriteFiles) -> bool:
     return old_specs != new_specs
 
 
-def _conflict_over_gained_deletes(
-    window: Window, removed: actions.RemovedFiles, deletes: EntryTable, is_relevant: Any
-) -> Conflict | None:
+def _conflict_over_gained_deletes(window: Window, removed: RemovedFiles, deletes: EntryTable) -> Conflict | None:
     if not removed or not len(deletes):
         return None
     files = _removed_entries(window.base, removed).with_columns(sequence_number=window.start_sequence_number)
-    relevant = deletes.filter(pa.array(is_relevant))
-    pairs = match_deletes(files, relevant)
+    pairs = match_deletes(files, deletes)
     if not pairs.num_rows:
         return None
     return conflict_over(
         Check.NEW_DELETES_FOR_FILES,
         "Files to be replaced gained deletes since the table was read.",
         files.take(pc.unique(pairs["file"])),
-        snapshot_id=relevant["snapshot_id"][pairs["delete"][0].as_py()].as_py(),
+        snapshot_id=deletes["snapshot_id"][pairs["delete"][0].as_py()].as_py(),
     )
 
 
@@ -301,7 +297,7 @@ def _is_in_scope(files: EntryTable, scope: Scope) -> Mask:
     return scope.holds(files) if isinstance(scope, PartitionSet) else scope.may_match(files)
 
 
-def _removed_entries(base: CommitBase, removed: actions.RemovedFiles) -> EntryTable:
+def _removed_entries(base: CommitBase, removed: RemovedFiles) -> EntryTable:
     """Return the removed files with their partitions; files known by path only are looked up in the table."""
     by_path = base.live_data_files(removed.paths) if removed.paths else None
     return EntryTable.concat([removed.entries, by_path], base.specs)

@@ -152,14 +152,9 @@ class Window:
         return FIRST_SEQUENCE_NUMBER if start is None else start.sequence_number or FIRST_SEQUENCE_NUMBER
 
     def snapshots_with(self, operations: Collection[Operation]) -> tuple[Snapshot, ...]:
-        """Return the snapshots of the window with one of these operations.
-
-        A snapshot without a summary counts as an overwrite, because it may have done anything.
-        """
-        with_operation = (
-            (s, Operation.OVERWRITE if s.summary is None else s.summary.operation) for s in self.snapshots
-        )
-        return tuple(snapshot for snapshot, operation in with_operation if operation in operations)
+        """Return the snapshots with one of these operations; one without a summary may have done anything."""
+        made_by = [s.summary.operation if s.summary is not None else Operation.OVERWRITE for s in self.snapshots]
+        return tuple(s for s, operation in zip(self.snapshots, made_by, strict=True) if operation in operations)
 
     def entries(
         self,

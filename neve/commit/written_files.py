@@ -5,12 +5,14 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 from neve.commit.window import CommitBase
 from neve.io.paths import location_from_property
 from neve.tree.entries import EntryTable, Manifest
 from neve.tree.write import ManifestContext
+
+T = TypeVar("T")
 
 
 @dataclass
@@ -65,30 +67,20 @@ class WrittenFiles:
         self, key: Hashable, base: CommitBase, write: Callable[[], list[Manifest]]
     ) -> list[Manifest]:
         """Write manifests that depend only on the key and the format version; later attempts reuse them."""
-        versioned_key = (key, base.format_version)
-        if versioned_key not in self.manifests_by_key:
-            self.manifests_by_key[versioned_key] = write()
-        return self.manifests_by_key[versioned_key]
+        return _write_once(self.manifests_by_key, (key, base.format_version), write)
 
     def write_merged_vectors_once(self, vectors: EntryTable, write: Callable[[], EntryTable]) -> EntryTable:
         """Write merged vectors; later attempts that merge the same vectors reuse them."""
-        self.merged_vectors_key = tuple(
-            zip(vectors["file_path"].to_pylist(), vectors["content_offset"].to_pylist(), strict=True)
-        )
-        if self.merged_vectors_key not in self.vectors_by_key:
-            self.vectors_by_key[self.merged_vectors_key] = write()
-        return self.vectors_by_key[self.merged_vectors_key]
+        self.merged_vectors_key = vectors.blob_names()
+        return _write_once(self.vectors_by_key, self.merged_vectors_key, write)
 
     def write_converted_vectors_once(
         self, files: EntryTable, existing: EntryTable, write: Callable[[], EntryTable]
     ) -> EntryTable:
         """Write vectors made of position delete files and existing deletes; later attempts with the same reuse them."""
-        existing_key = zip(existing["file_path"].to_pylist(), existing["content_offset"].to_pylist(), strict=True)
         self.converted_delete_files = frozenset(files["file_path"].to_pylist())
-        self.converted_deletes_key = ("collapsed", *files["file_path"].to_pylist(), *existing_key)
-        if self.converted_deletes_key not in self.vectors_by_key:
-            self.vectors_by_key[self.converted_deletes_key] = write()
-        return self.vectors_by_key[self.converted_deletes_key]
+        self.converted_deletes_key = ("collapsed", *files["file_path"].to_pylist(), *existing.blob_names())
+        return _write_once(self.vectors_by_key, self.converted_deletes_key, write)
 
     def new_vector_path(self, base: CommitBase) -> str:
         """Return a new path for a Puffin file of vectors that this commit builds from others."""
@@ -116,17 +108,20 @@ class WrittenFiles:
     @property
     def unused_vector_paths(self) -> set[str]:
         """Vector files of this commit that only earlier attempts needed."""
-        used = (
-            self.vectors_by_key[key]
-            for key in (self.merged_vectors_key, self.converted_deletes_key)
-            if key in self.vectors_by_key
-        )
-        return set(self.vector_paths) - {path for vectors in used for path in vectors["file_path"].to_pylist()}
+        keys = {self.merged_vectors_key, self.converted_deletes_key} & self.vectors_by_key.keys()
+        used = {path for key in keys for path in self.vectors_by_key[key]["file_path"].to_pylist()}
+        return set(self.vector_paths) - used
 
     @property
     def all_paths(self) -> frozenset[str]:
         """Every path that this commit may have written."""
         return frozenset([*self.manifest_paths, *self.list_paths, *self.vector_paths, *self.lost_metadata_paths])
+
+
+def _write_once(written: dict[Hashable, T], key: Hashable, write: Callable[[], T]) -> T:
+    if key not in written:
+        written[key] = write()
+    return written[key]
 
 
 def metadata_folder(base: CommitBase) -> str:
