@@ -121,13 +121,8 @@ class MetadataV2(_CommonMetadata, iceberg.TableMetadataV2):
 class MetadataV3(_CommonMetadata, iceberg.TableMetadataV3):
     """Version 3: row lineage, deletion vectors, defaults."""
 
-    def model_dump_json(  # type: ignore[override]
-        self, exclude_none: bool = True, exclude: Any = None, by_alias: bool = True, **kwargs: Any
-    ) -> str:
-        """Return JSON text; PyIceberg's own method raises an error for version 3."""
-        return IcebergBaseModel.model_dump_json(
-            self, exclude_none=exclude_none, exclude=exclude, by_alias=by_alias, **kwargs
-        )
+    # PyIceberg's own method raises an error for version 3.
+    model_dump_json = IcebergBaseModel.model_dump_json  # type: ignore[pydantic-field]
 
 
 class MetadataV4(MetadataV3):
@@ -146,30 +141,21 @@ _UNKNOWN_TYPE = re.compile(r"Unsupported field type: 'variant|Could not parse ge
 
 
 @from_json_value.register(TimestampNanoType)
-def _(_: TimestampNanoType, value: str | int) -> int:
-    return value if isinstance(value, int) else timestamp_to_nanos(str(value))
-
-
 @from_json_value.register(TimestamptzNanoType)
-def _(_: TimestamptzNanoType, value: str | int) -> int:
-    return value if isinstance(value, int) else timestamptz_to_nanos(str(value))
+def _(kind: TimestampNanoType | TimestamptzNanoType, value: str | int) -> int:
+    parse = timestamp_to_nanos if isinstance(kind, TimestampNanoType) else timestamptz_to_nanos
+    return value if isinstance(value, int) else parse(str(value))
 
 
 @to_json_value.register(TimestampNanoType)
-def _(_: TimestampNanoType, value: int) -> str:
-    return f"{nanos_to_timestamp(value).isoformat(timespec='microseconds')}{value % 1000:03}"
-
-
 @to_json_value.register(TimestamptzNanoType)
-def _(_: TimestamptzNanoType, value: int) -> str:
-    return f"{to_json_value(TimestampNanoType(), value)}+00:00"
+def _(kind: TimestampNanoType | TimestamptzNanoType, value: int) -> str:
+    text = f"{nanos_to_timestamp(value).isoformat(timespec='microseconds')}{value % 1000:03}"
+    return text if isinstance(kind, TimestampNanoType) else f"{text}+00:00"
 
 
 def parse_metadata(raw: bytes, path: str, limit: int | None = None) -> TableMetadata:
-    """Parse the bytes of a metadata file, compressed or not.
-
-    Raises CorruptFile with the path, LimitExceeded, or UnsupportedFeature for an unknown format version.
-    """
+    """Parse a metadata file, compressed or not. Raises CorruptFile, LimitExceeded or UnsupportedFeature (version)."""
     limit = MAX_METADATA_BYTES if limit is None else limit
     text = raw
     if raw[:2] == _GZIP_MAGIC:

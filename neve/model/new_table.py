@@ -26,7 +26,7 @@ from neve.model.metadata import (
     check_schema_fits,
     metadata_from_json,
 )
-from neve.model.metadata_builder import now_ms
+from neve.model.metadata_updates import now_ms
 from neve.model.snapshots import Snapshots
 
 
@@ -72,14 +72,6 @@ class _IdAssigner:
         return kind
 
 
-_ABSENT_KEYS = {
-    1: {"last-sequence-number", "next-row-id"},
-    2: {"schema", "partition-spec", "next-row-id"},
-    3: {"schema", "partition-spec"},
-    4: {"schema", "partition-spec"},
-}
-
-
 def new_metadata(
     schema: Schema,
     spec: PartitionSpec,
@@ -102,23 +94,25 @@ def new_metadata(
         "format-version": format_version,
         "table-uuid": str(uuid.uuid4()),
         "location": location,
-        "last-sequence-number": 0,
         "last-updated-ms": now(),
         "last-column-id": fresh.highest_field_id,
-        "schema": fresh.model_dump(mode="json"),
         "schemas": [fresh.model_dump(mode="json")],
         "current-schema-id": fresh.schema_id,
-        "partition-spec": [field.model_dump(mode="json") for field in fresh_spec.fields],
         "partition-specs": [fresh_spec.model_dump(mode="json")],
         "default-spec-id": fresh_spec.spec_id,
         "last-partition-id": fresh_spec.last_assigned_field_id,
         "sort-orders": [order.model_dump(mode="json")],
         "default-sort-order-id": order.order_id,
         "properties": properties,
-        "next-row-id": 0,
     }
-    absent_keys = _ABSENT_KEYS[format_version]
-    return metadata_from_json({k: v for k, v in json_object.items() if k not in absent_keys}, location)
+    if format_version == 1:
+        json_object["schema"] = fresh.model_dump(mode="json")
+        json_object["partition-spec"] = [field.model_dump(mode="json") for field in fresh_spec.fields]
+    else:
+        json_object["last-sequence-number"] = 0
+    if format_version >= 3:
+        json_object["next-row-id"] = 0
+    return metadata_from_json(json_object, location)
 
 
 def empty_metadata() -> TableMetadata:

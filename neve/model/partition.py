@@ -80,11 +80,9 @@ class UnionField:
 
 @dataclass(frozen=True)
 class Specs:
-    """All partition specs of a table, each with the types of its fields.
+    """All partition specs of a table, with the types of their fields.
 
-    If the source column of a field was dropped, the type comes from the newest schema that still has the column, so
-    manifests of old specs stay readable and writable. If that schema was removed too, the type is learned from the
-    manifests that hold the values: see `neve.tree.partition_types`.
+    Types that no schema has are learned from manifests (`neve.tree.partition_types`): these stay readable and writable.
     """
 
     by_id: Mapping[int, PartitionSpec]

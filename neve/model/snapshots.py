@@ -58,24 +58,19 @@ class AddSnapshot(IcebergAddSnapshot):
 class Snapshots(Sequence[Snapshot]):
     """The snapshots of one table, in metadata order; looking one up does not parse the others."""
 
-    __slots__ = ("_parsed", "_path", "_positions", "_rows")
+    __slots__ = ("_parsed", "_path", "_positions", "rows")
 
     def __init__(self, rows: Sequence[SnapshotRow] = (), path: str = "") -> None:
-        self._rows = rows
+        self.rows = rows  # the JSON objects with unknown keys; they are shared: do not change them
         self._path = path
         self._parsed: dict[int, Snapshot] = {}
         self._positions: dict[int, int] | None = None
 
     @property
-    def rows(self) -> Sequence[SnapshotRow]:
-        """The JSON objects with unknown keys. They are shared: do not change them."""
-        return self._rows
-
-    @property
     def positions(self) -> Mapping[int, int]:
         """Position of each snapshot id."""
         if self._positions is None:
-            self._positions = {row["snapshot-id"]: i for i, row in enumerate(self._rows)}
+            self._positions = {row["snapshot-id"]: i for i, row in enumerate(self.rows)}
         return self._positions
 
     def by_id(self, snapshot_id: int) -> Snapshot | None:
@@ -85,23 +80,20 @@ class Snapshots(Sequence[Snapshot]):
 
     def with_snapshot(self, snapshot: IcebergSnapshot, version: int) -> Snapshots:
         """Return these snapshots and one more, serialized for a format version."""
-        return Snapshots([*self._rows, snapshot_row(snapshot, version)], self._path)
+        return Snapshots([*self.rows, snapshot_row(snapshot, version)], self._path)
 
     def without_ids(self, snapshot_ids: Iterable[int]) -> Snapshots:
         """Return the snapshots without some. Parent ids stay: a link to an expired parent still proves the order."""
         removed = set(snapshot_ids)
-        return Snapshots([row for row in self._rows if row["snapshot-id"] not in removed], self._path)
+        return Snapshots([row for row in self.rows if row["snapshot-id"] not in removed], self._path)
 
     def with_sequence_numbers(self) -> Snapshots:
         """Return the snapshots with sequence number 0 if they have none: versions after 1 require the number."""
-        return Snapshots([{"sequence-number": 0, **row} for row in self._rows], self._path)
+        return Snapshots([{"sequence-number": 0, **row} for row in self.rows], self._path)
 
     @classmethod
     def of(cls, value: Any, path: str = "") -> Snapshots:
-        """Convert JSON rows or snapshot objects, and check the keys that every reader relies on.
-
-        Other keys are checked when a snapshot is parsed.
-        """
+        """Convert JSON rows or snapshots, and check the keys that every reader relies on; parsing checks the others."""
         if isinstance(value, Snapshots):
             return value
         rows = [snapshot_row(item) if isinstance(item, IcebergSnapshot) else item for item in value]
@@ -123,7 +115,7 @@ class Snapshots(Sequence[Snapshot]):
         return snapshots
 
     def __len__(self) -> int:
-        return len(self._rows)
+        return len(self.rows)
 
     @overload
     def __getitem__(self, index: int) -> Snapshot: ...
@@ -134,7 +126,7 @@ class Snapshots(Sequence[Snapshot]):
             return [self[i] for i in range(*index.indices(len(self)))]
         position = range(len(self))[index]
         if position not in self._parsed:
-            row = self._rows[position]
+            row = self.rows[position]
             summary = row.get("summary")
             if summary is not None and "operation" not in summary:  # PyIceberg warns and assumes the same
                 row = {**row, "summary": {**summary, "operation": "overwrite"}}
@@ -148,17 +140,17 @@ class Snapshots(Sequence[Snapshot]):
         return (self[i] for i in range(len(self)))
 
     def __add__(self, others: Iterable[IcebergSnapshot]) -> Snapshots:
-        return Snapshots([*self._rows, *(snapshot_row(s) for s in others)], self._path)
+        return Snapshots([*self.rows, *(snapshot_row(s) for s in others)], self._path)
 
     def __eq__(self, other: object) -> bool:
         if isinstance(other, Snapshots):
-            return self._rows is other._rows or list(self._rows) == list(other._rows)
+            return self.rows is other.rows or list(self.rows) == list(other.rows)
         return isinstance(other, Sequence) and list(self) == list(other)
 
     __hash__ = None  # type: ignore[assignment]
 
     def __repr__(self) -> str:
-        return f"Snapshots({[row['snapshot-id'] for row in self._rows]})"
+        return f"Snapshots({[row['snapshot-id'] for row in self.rows]})"
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Snapshots:
         return self  # rows are never changed in place
