@@ -74,7 +74,7 @@ class Overwrite:
 
 @dataclass(frozen=True, slots=True)
 class ReplacePartitions:
-    """Replace the partitions (pairs of spec and tuple) of the added files, or the whole table if it has none."""
+    """Replace the partitions (spec and tuple) of the added files; those of an unpartitioned spec replace the table."""
 
     added: Files = None
     start_snapshot_id: int | None = None

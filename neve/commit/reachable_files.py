@@ -52,7 +52,7 @@ class ReachableFiles:
 def find_reachable_files(
     io: FileIO, metadata: TableMetadata, metadata_location: str, *, live_only: bool = False
 ) -> ReachableFiles:
-    """Return the files of all snapshots, staged ones included, and removed files unless `live_only`."""
+    """Return the files of all snapshots, also staged ones, and removed files unless `live_only`, from all manifests."""
     manifests = distinct_manifests(io, metadata, metadata.lazy_snapshots)
     entries = read_entries(io, list(manifests.values()), Specs.of(metadata), live_only=live_only)
     statistics = [*metadata.statistics, *metadata.partition_statistics]

@@ -80,9 +80,9 @@ class UnionField:
 
 @dataclass(frozen=True)
 class Specs:
-    """All partition specs of a table, with the types of their fields.
+    """All partition specs of a table, with the types of their fields, also of those whose source column was dropped.
 
-    Types that no schema has are learned from manifests (`neve.tree.partition_types`): these stay readable and writable.
+    A type that no schema has is learned from the manifests that hold the values: see `neve.tree.partition_types`.
     """
 
     by_id: Mapping[int, PartitionSpec]

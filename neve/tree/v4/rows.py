@@ -162,7 +162,7 @@ def set_where(rows: pa.Table, mask: Any, **columns: Any) -> pa.Table:
 
 
 def fill_inherited(rows: pa.Table, sequence_numbers: Any, snapshot_ids: Any) -> pa.Table:
-    """Fill in what rows inherit from the row of their leaf: a scalar, or an array with a value for each row."""
+    """Fill in inherited snapshot ids, and sequence numbers of new rows: scalars, or arrays with a value for a row."""
     for name in ("sequence_number", "file_sequence_number"):
         if (own := rows[name]).null_count:
             is_new = pa.array(rows["status"].to_numpy() == Status.ADDED)
