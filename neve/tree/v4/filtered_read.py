@@ -22,13 +22,7 @@ from neve.io.parquet_by_field_id import IdTable
 from neve.model.partition import Specs
 from neve.tree.entries import LIVE_STATUSES, Content, EntryFilter, EntryTable, Manifest, statistic_column
 from neve.tree.v4 import statistics as stats
-from neve.tree.v4.checks import (
-    check_leaf,
-    check_rows,
-    check_sequence_numbers,
-    refuse_column_files,
-    resolve_manifest_paths,
-)
+from neve.tree.v4.checks import check_leaf, check_rows, check_sequence_numbers, resolve_manifest_paths
 from neve.tree.v4.leaf import entries_from_file_rows, fill_spec_ids, first_row_ids, leaf_of, open_leaf, visible_row_mask
 from neve.tree.v4.rows import concat_rows, fill_inherited, read_rows
 
@@ -96,7 +90,6 @@ class _OpenLeaf:
     @classmethod
     def of(cls, io: FileIO, ordinal: int, manifest: Manifest, specs: Specs) -> _OpenLeaf:
         table = open_leaf(io, manifest)
-        refuse_column_files(table)
         return cls(ordinal, manifest, table, specs, read_rows(table, specs, _FILTER_COLUMNS))
 
     def filter_statistics(self, rows: Positions, columns: frozenset[int]) -> dict[str, Any]:

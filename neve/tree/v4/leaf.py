@@ -46,7 +46,7 @@ _ROWS = (*_DELETES_VIEW, "key_metadata", "split_offsets")
 
 
 def open_leaf(io: FileIO, manifest: Manifest) -> IdTable:
-    """Open the file of a leaf and check its length; on a local disk only the requested columns are read."""
+    """Open the file of a leaf and check it; on a local disk only the requested columns are read."""
     local = local_file_path(io, manifest.file)
     if local is None:
         data: Any = read_file(io, manifest.file)
@@ -58,7 +58,9 @@ def open_leaf(io: FileIO, manifest: Manifest) -> IdTable:
             size = data.size()
     if size < manifest.length:
         raise CorruptFile(manifest.file, f"{manifest.length} bytes, as the root says", f"{size}")
-    return open_id_table(data, manifest.file)
+    table = open_id_table(data, manifest.file)
+    refuse_column_files(table)
+    return table
 
 
 def read_leaf_entries(
@@ -82,7 +84,6 @@ def read_leaf_entries(
         table, rows = None, leaf.rows
     else:
         table = open_leaf(io, manifest)
-        refuse_column_files(table)
         names = (*(_DELETES_VIEW if manifest.is_deletes else _DATA_VIEW), *_columns_without_metrics(early_details))
         rows = read_rows(table, specs, names, metrics=_metrics(early_details), columns=columns)
         check_leaf(rows, manifest.file, as_is=as_is)
@@ -133,9 +134,7 @@ def read_complete_rows(io: FileIO, manifest: Manifest, specs: Specs) -> pa.Table
     leaf = leaf_of(manifest)
     if leaf.rows is not None:
         return leaf.rows
-    table = open_leaf(io, manifest)
-    refuse_column_files(table)
-    rows = read_rows(table, specs, _ROWS, metrics=tuple(statistics.METRICS))
+    rows = read_rows(open_leaf(io, manifest), specs, _ROWS, metrics=tuple(statistics.METRICS))
     check_leaf(rows, manifest.file)
     return _complete_rows(rows, specs, manifest)
 
