@@ -54,7 +54,7 @@ def find_reachable_files(
 ) -> ReachableFiles:
     """Return the files of all snapshots, also staged ones, and removed files unless `live_only`, from all manifests."""
     manifests = distinct_manifests(io, metadata, metadata.lazy_snapshots)
-    entries = read_entries(io, list(manifests.values()), Specs.of(metadata), live_only=live_only)
+    entries = _read_entries_one_by_one(io, manifests.values(), Specs.of(metadata), live_only=live_only)
     statistics = [*metadata.statistics, *metadata.partition_statistics]
     log = (entry.metadata_file for entry in metadata.metadata_log)
     others = (*(file.statistics_path for file in statistics), *log, metadata_location)
@@ -75,6 +75,19 @@ def distinct_manifests(io: FileIO, metadata: TableMetadata, snapshots: Iterable[
 
 def _threads(io: FileIO, metadata: TableMetadata, snapshots: Sequence[Snapshot]) -> int:
     return reader_count(io, [metadata.location], len(snapshots) * _LIST_BYTES)
+
+
+def _read_entries_one_by_one(
+    io: FileIO, manifests: Iterable[Manifest], specs: Specs, *, live_only: bool = True
+) -> EntryTable:
+    # one by one, because a file may be live in manifests of several snapshots
+    all_manifests = list(manifests)
+    tables = map_in_threads(
+        lambda m: read_entries(io, [m], specs, live_only=live_only),
+        all_manifests,
+        manifest_reader_count(io, all_manifests),
+    )
+    return EntryTable.concat(tables, specs)
 
 
 def _manifest_file_paths(manifests: ManifestsByPath) -> list[str]:
@@ -204,8 +217,7 @@ def _unreachable_entries(
     entries = EntryTable.concat(tables, specs)
     if not len(entries):
         return entries, missing
-    used = [m for m in remaining.values() if m.may_hold_live_files]
-    live = read_entries(io, used, Specs.of(after), live_only=True)
+    live = _read_entries_one_by_one(io, [m for m in remaining.values() if m.may_hold_live_files], Specs.of(after))
     in_use = pc.is_in(canonical_path_all(entries["file_path"]), value_set=canonical_path_all(live["file_path"]))
     return entries.filter(pc.invert(in_use)), missing
 
