@@ -5,7 +5,7 @@ A verb file implements three methods:
 
 - `_plan` decides what to do on one state of the table. It changes nothing.
 - `_write` writes the files and returns what is to be committed.
-- `_result` turns the commit into the value that the caller gets.
+- `_result` turns the commit into the value that the caller gets; a verb that makes no snapshot does without it.
 
 `execute()` runs them in this order. When a concurrent writer causes a conflict, it refreshes the table and starts with
 a new plan, as often as the table property `neve.commit.reruns` allows.
@@ -17,7 +17,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import Any, ClassVar, Generic, Self, TypeVar, cast
 
 from neve.commit.actions import Action
@@ -112,9 +112,9 @@ class Verb(ABC, Generic[PlanT, ResultT]):
     def _write(self, context: TableContext, plan: Any, execution: Execution) -> Any:
         """Do the work of a plan; returns a `PendingCommit`, or the result of a verb that makes no snapshot."""
 
-    @abstractmethod
     def _result(self, context: TableContext, plan: Any, written: Any, execution: Execution) -> ResultT:
-        """Describe what was done; `execution.committed` is the commit."""
+        """Describe what was done; `execution.committed` is the commit, if there is one."""
+        return cast(ResultT, written)
 
     # -- what a verb may change --------------------------------------------------------------------------------------
 
@@ -149,17 +149,13 @@ class Verb(ABC, Generic[PlanT, ResultT]):
         return not all(conflict.rule.is_about_input for conflict in outcome.conflicts)
 
 
-@dataclass(frozen=True, kw_only=True)
-class _SnapshotOptions:
-    """Where the new snapshot goes. Keyword-only, so that the options of each verb come first."""
+@dataclass(frozen=True)
+class SnapshotVerb(Verb[PlanT, ResultT]):
+    """A verb that commits a snapshot to a branch."""
 
+    _: KW_ONLY  # so that the options of each verb come first
     target_branch: str = "main"
     properties: Mapping[str, str] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class SnapshotVerb(_SnapshotOptions, Verb[PlanT, ResultT]):
-    """A verb that commits a snapshot to a branch."""
 
     def branch(self, name: str) -> Self:
         """Read and change a branch instead of main."""

@@ -228,8 +228,3 @@ class ExpireSnapshots(Verb[ExpirePlan, ExpireResult]):
             attempts=len(attempts),
             seconds=execution.total_seconds,
         )
-
-    def _result(
-        self, context: TableContext, plan: ExpirePlan, written: ExpireResult, execution: Execution
-    ) -> ExpireResult:
-        return written

@@ -151,11 +151,6 @@ class Maintain(Verb[MaintenancePlan, MaintenanceResult]):
             results.append((step.verb, verb.execute()))
         return MaintenanceResult(tuple(results), (*waiting, *plan.left_out), execution.total_seconds)
 
-    def _result(
-        self, context: TableContext, plan: MaintenancePlan, written: MaintenanceResult, execution: Execution
-    ) -> MaintenanceResult:
-        return written
-
     def _is_out_of_time(self, started: float) -> bool:
         return self.max_seconds is not None and time.monotonic() - started >= self.max_seconds
 

@@ -270,11 +270,6 @@ class RemoveOrphanFiles(Verb[OrphanPlan, OrphanResult]):
         kept = delete_orphans(context.io, plan.files, plan.location)
         return OrphanResult(plan.files, plan.bytes, False, kept, execution.total_seconds)
 
-    def _result(
-        self, context: TableContext, plan: OrphanPlan, written: OrphanResult, execution: Execution
-    ) -> OrphanResult:
-        return written
-
 
 def _check_text_mapping(mapping: Any, name: str) -> dict[str, str]:
     if not isinstance(mapping, Mapping) or not all(isinstance(text, str) for pair in mapping.items() for text in pair):

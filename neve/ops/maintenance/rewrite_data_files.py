@@ -26,13 +26,14 @@ from typing import Any, Self
 import pyarrow as pa
 from pyiceberg.expressions import BooleanExpression
 
+from neve.commit.outcome import Outcome
 from neve.errors import UnknownName, UserError
 from neve.ops.context import TableContext
 from neve.ops.events import Progress
-from neve.ops.maintenance.rewrite_run import CompactionOutcome, RewriteRun
+from neve.ops.maintenance.rewrite_run import RewriteRun
 from neve.ops.maintenance.row_order import RequestedOrder, RowOrder
 from neve.ops.results import RewriteResult
-from neve.ops.verb import Execution, SnapshotVerb
+from neve.ops.verb import NOTHING_TO_COMMIT, Execution, SnapshotVerb
 from neve.plan.metrics_filter import STATISTICS
 from neve.plan.partition_filter import PartitionFilter
 from neve.plan.rewrite import plan_rewrite
@@ -179,7 +180,7 @@ class RewriteDataFiles(SnapshotVerb[RewritePlan, RewriteResult]):
 
     # -- running -----------------------------------------------------------------------------------------------------
 
-    def _write(self, context: TableContext, planned: RewritePlanningResult, execution: Execution) -> CompactionOutcome:
+    def _write(self, context: TableContext, planned: RewritePlanningResult, execution: Execution) -> RewriteResult:
         """Rewrite the groups of the plan and commit them in batches."""
         run = RewriteRun(
             context,
@@ -192,12 +193,10 @@ class RewriteDataFiles(SnapshotVerb[RewritePlan, RewriteResult]):
             row_order=self._row_order(context),
             verifies=self.verifies,
         )
-        return run.run(planned)
+        return replace(run.run(planned.plan), filter_stats=planned.filter_stats)
 
-    def _result(
-        self, context: TableContext, planned: RewritePlanningResult, written: CompactionOutcome, execution: Execution
-    ) -> RewriteResult:
-        return replace(written.result, filter_stats=planned.filter_stats, seconds=execution.total_seconds)
+    def _commit(self, context: TableContext, plan: Any, written: Any, execution: Execution) -> Outcome:
+        return NOTHING_TO_COMMIT  # each batch is committed already
 
 
 def _unopened_manifests(

@@ -23,7 +23,7 @@ from neve.ops.events import Progress, Step, emit
 from neve.ops.maintenance.remove_dangling_deletes import RemoveDanglingDeletes
 from neve.ops.maintenance.row_order import RowOrder
 from neve.ops.results import GroupResult, RewriteResult
-from neve.ops.verb import Execution, PendingCommit
+from neve.ops.verb import Execution
 from neve.plan.rewrite_plan import FileGroup, RewritePlan, RewritePlanningResult
 from neve.run.spark.rewrite import RewriteJob, RewrittenGroups
 from neve.run.spark.session import is_classic
@@ -73,13 +73,6 @@ class _PlannedRewrite:
         )
 
 
-@dataclass(frozen=True)
-class CompactionOutcome(PendingCommit):
-    """The result of a run. Its batches are committed already, so no action is left."""
-
-    result: RewriteResult
-
-
 @dataclass
 class RewriteRun:
     """One execution: what is committed so far, and what is written but not committed."""
@@ -97,9 +90,8 @@ class RewriteRun:
     uncommitted_rewrites: list[RewrittenGroups] = field(default_factory=list)
     result: RewriteResult = field(default_factory=RewriteResult)
 
-    def run(self, planned: RewritePlanningResult) -> CompactionOutcome:
+    def run(self, plan: RewritePlan) -> RewriteResult:
         """Rewrite and commit the groups of a plan."""
-        plan = planned.plan
         self._count_planned_groups(plan.groups)
         try:
             for batch in _batches(plan):
@@ -111,7 +103,7 @@ class RewriteRun:
         if plan.options.remove_dangling_deletes and self.result.groups:  # in a commit of their own
             verb = RemoveDanglingDeletes(self.context.refreshed()).branch(self.branch)
             self.result = replace(self.result, delete_files_removed=verb.execute().delete_files_removed)
-        return CompactionOutcome(self.result)
+        return replace(self.result, seconds=self.execution.total_seconds)
 
     def _run_batch(self, planned: _PlannedRewrite, groups: Sequence[FileGroup], races: int) -> None:
         """Rewrite groups and commit them together; those that lose a race are planned again, alone."""
