@@ -225,7 +225,7 @@ def _bound_findings(files: EntryTable, column: AuditedColumn, field_id: int) -> 
         decode_comparable(values_of_field(files[name], field_id).take(rows), column.type)
         for name in ("lower_bounds", "upper_bounds")
     )
-    wrong = _bound_is_above(lower, column.low) | _bound_is_below(upper, column.high)
+    wrong = _outside_bounds(column, lower, upper)
     message = f"Column {field_id} has values outside the bounds in the manifest."
     yield from findings_for_rows("column-bounds", files, _expand_mask(files, column, wrong), message)
 
@@ -251,7 +251,7 @@ def _outside_partition_mask(
     wrong: Mask = (absent & has_values) | (~absent & has_nulls)
     expected = to_comparable(values, value_type)
     if isinstance(field.transform, IdentityTransform):
-        return wrong | _bound_is_above(expected, column.low) | _bound_is_below(expected, column.high)
+        return wrong | _outside_bounds(column, expected, expected)
     checkable = np.flatnonzero(~absent & has_values)
     contradicted = [_contradicts(expected[int(i)].as_py(), field, column, int(i)) for i in checkable]
     wrong[checkable] |= np.array(contradicted, bool)
@@ -275,25 +275,22 @@ def _contradicts(expected: Any, field: PartitionField, column: AuditedColumn, at
     return not transformed <= {expected}
 
 
-def _bound_is_above(bound: pa.Array, value: pa.Array) -> Mask:
-    wrong = pc.greater(bound, value).fill_null(False).to_numpy(zero_copy_only=False).copy()
-    return _clear_truncated(wrong, bound, value, lambda b, v: b[: len(v)] > v)
-
-
-def _bound_is_below(bound: pa.Array, value: pa.Array) -> Mask:
-    wrong = pc.less(bound, value).fill_null(False).to_numpy(zero_copy_only=False).copy()
-    return _clear_truncated(
-        wrong, bound, value, lambda b, v: b[: len(v) - _MAX_CHARACTER_BYTES] < v[: len(v) - _MAX_CHARACTER_BYTES]
+def _outside_bounds(column: AuditedColumn, lower: pa.Array, upper: pa.Array) -> Mask:
+    """Return the files with values outside the bounds; a long value counts only if its truncated part shows it."""
+    low, high = column.low, column.high
+    too_low, too_high = (
+        mask.fill_null(False).to_numpy(zero_copy_only=False).copy()
+        for mask in (pc.greater(lower, low), pc.less(upper, high))
     )
-
-
-def _clear_truncated(wrong: Mask, bound: pa.Array, value: pa.Array, is_outside: Any) -> Mask:
-    """Clear the mask for long values whose truncated parts do not show that they are outside the bound."""
-    if pa.types.is_binary(value.type):
-        for row in np.flatnonzero(wrong):
-            end = value[int(row)].as_py()
-            wrong[row] = len(end) < _MIN_TRUNCATED_LENGTH or is_outside(bound[int(row)].as_py(), end)
-    return wrong
+    if pa.types.is_binary(low.type):
+        for row in np.flatnonzero(too_low).tolist():
+            bound, value = lower[row].as_py(), low[row].as_py()
+            too_low[row] = len(value) < _MIN_TRUNCATED_LENGTH or bound[: len(value)] > value
+        for row in np.flatnonzero(too_high).tolist():
+            bound, value = upper[row].as_py(), high[row].as_py()
+            end = len(value) - _MAX_CHARACTER_BYTES
+            too_high[row] = len(value) < _MIN_TRUNCATED_LENGTH or bound[:end] < value[:end]
+    return too_low | too_high
 
 
 def _expand_mask(files: EntryTable, column: AuditedColumn, mask: Mask) -> Mask:

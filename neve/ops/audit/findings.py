@@ -91,13 +91,9 @@ def error_finding(path: str, error: Exception) -> Finding:
 
 
 def findings_for_rows(
-    kind: str,
-    entries: EntryTable,
-    mask: NDArray[np.bool_],
-    message: str | Callable[[int], str],
-    severity: Severity = "error",
+    kind: str, entries: EntryTable, mask: NDArray[np.bool_], message: str | Callable[[int], str]
 ) -> Iterator[Finding]:
-    """Return a finding for each entry that the mask selects; a message that is a function gets the row."""
+    """Return an error for each entry that the mask selects; a message that is a function gets the row."""
     for row in np.flatnonzero(mask):
         text = message if isinstance(message, str) else message(int(row))
-        yield Finding(kind, entries["file_path"][int(row)].as_py() or "", text, severity)
+        yield Finding(kind, entries["file_path"][int(row)].as_py() or "", text)

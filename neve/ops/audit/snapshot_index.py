@@ -6,7 +6,7 @@ The root of a snapshot is the file that lists its manifests. Each manifest is re
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import cast
@@ -25,6 +25,7 @@ from neve.model.snapshots import Snapshot
 from neve.ops.audit.findings import Finding
 from neve.ops.audit.manifests import AUDIT_DETAIL, AuditedManifest, audit_manifest
 from neve.tree.entries import LIVE_STATUSES, MIXED_SPECS, Content, EntryTable, Manifest
+from neve.tree.group_by_spec import deletion_vector_mask
 
 
 @dataclass(frozen=True)
@@ -39,16 +40,17 @@ class SnapshotRoot:
     is_readable: bool = True
 
 
-Rule = Callable[[SnapshotRoot, Mapping[int, int], Specs], Iterator[Finding]]
-
-
 def root_findings(root: SnapshotRoot, numbers: Mapping[int, int], specs: Specs) -> Iterator[Finding]:
     """Return all violations in a root; `numbers` has the sequence number of each snapshot of the table."""
-    for rule in RULES:
-        yield from rule(root, numbers, specs)
+    yield from header_names_the_snapshot(root)
+    yield from manifests_are_distinct(root)
+    yield from specs_are_known(root, specs)
+    yield from manifest_sequence_numbers_fit(root, numbers)
+    yield from adding_snapshots_are_named(root)
+    yield from row_ids_are_assigned(root)
 
 
-def header_names_the_snapshot(root: SnapshotRoot, numbers: Mapping[int, int], specs: Specs) -> Iterator[Finding]:
+def header_names_the_snapshot(root: SnapshotRoot) -> Iterator[Finding]:
     """Check that the root was written for its snapshot."""
     stated = {"snapshot-id": root.snapshot.snapshot_id, "sequence-number": root.snapshot.sequence_number or 0}
     for key, expected in stated.items():
@@ -58,14 +60,14 @@ def header_names_the_snapshot(root: SnapshotRoot, numbers: Mapping[int, int], sp
             yield Finding("list-header", root.path, message)
 
 
-def manifests_are_distinct(root: SnapshotRoot, numbers: Mapping[int, int], specs: Specs) -> Iterator[Finding]:
+def manifests_are_distinct(root: SnapshotRoot) -> Iterator[Finding]:
     """Check that no manifest is listed twice: its files would be read twice."""
     for path, times in Counter(m.path for m in root.manifests).items():
         if times > 1:
             yield Finding("duplicate-manifest", path, f"Listed {times} times by {root.path}.")
 
 
-def specs_are_known(root: SnapshotRoot, numbers: Mapping[int, int], specs: Specs) -> Iterator[Finding]:
+def specs_are_known(root: SnapshotRoot, specs: Specs) -> Iterator[Finding]:
     """Check that the table has the spec of every manifest."""
     for m in root.manifests:
         if m.spec_id not in specs.by_id and m.spec_id != MIXED_SPECS:
@@ -73,7 +75,7 @@ def specs_are_known(root: SnapshotRoot, numbers: Mapping[int, int], specs: Specs
             yield Finding("unknown-spec", m.path, message)
 
 
-def manifest_sequence_numbers_fit(root: SnapshotRoot, numbers: Mapping[int, int], specs: Specs) -> Iterator[Finding]:
+def manifest_sequence_numbers_fit(root: SnapshotRoot, numbers: Mapping[int, int]) -> Iterator[Finding]:
     """Check that a manifest has the number of the snapshot that added it, not above that of the one that lists it."""
     own = root.snapshot.sequence_number or 0
     for m in root.manifests:
@@ -89,14 +91,14 @@ def manifest_sequence_numbers_fit(root: SnapshotRoot, numbers: Mapping[int, int]
             yield Finding("min-sequence-number", m.path, message)
 
 
-def adding_snapshots_are_named(root: SnapshotRoot, numbers: Mapping[int, int], specs: Specs) -> Iterator[Finding]:
+def adding_snapshots_are_named(root: SnapshotRoot) -> Iterator[Finding]:
     """Check that each manifest names the snapshot that added it: entries inherit that id."""
     for m in root.manifests:
         if cast(int | None, m.added_snapshot_id) is None:  # the type promises it, the bytes do not
             yield Finding("added-snapshot", m.path, f"{root.path} does not say which snapshot added it.")
 
 
-def row_ids_are_assigned(root: SnapshotRoot, numbers: Mapping[int, int], specs: Specs) -> Iterator[Finding]:
+def row_ids_are_assigned(root: SnapshotRoot) -> Iterator[Finding]:
     """Check that with row lineage every data manifest has a first row id, and no delete manifest has one.
 
     Without it readers ignore the row ids of the files.
@@ -109,16 +111,6 @@ def row_ids_are_assigned(root: SnapshotRoot, numbers: Mapping[int, int], specs: 
         elif not m.is_deletes and m.first_row_id is None and not m.is_inline:
             message = f"Has no first row id in snapshot {root.snapshot.snapshot_id}, which tracks rows."
             yield Finding("row-ids", m.path, message)
-
-
-RULES: tuple[Rule, ...] = (
-    header_names_the_snapshot,
-    manifests_are_distinct,
-    specs_are_known,
-    manifest_sequence_numbers_fit,
-    adding_snapshots_are_named,
-    row_ids_are_assigned,
-)
 
 
 # -- the index -------------------------------------------------------------------------------------------------------
@@ -160,8 +152,7 @@ class SnapshotIndex:
     @cached_property
     def is_vector(self) -> Mask:
         """The entries of deletion vectors: position deletes in a Puffin file."""
-        puffin = pc.equal(self.entries["file_format"].cast(pa.string()), "PUFFIN").to_numpy()
-        return puffin & (self.entries.numpy("content") == Content.POSITION_DELETES)
+        return deletion_vector_mask(self.entries)
 
     @cached_property
     def has_size(self) -> Mask:
