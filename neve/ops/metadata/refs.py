@@ -27,7 +27,7 @@ def create_ref(context: TableContext, name: str, snapshot_id: int | None, kind: 
     snapshot = context.snapshot(snapshot_id)
     if snapshot is None:
         raise UserError(f"Cannot create the {kind} {name!r}: table {context.name} has no snapshot yet.")
-    _point_ref(context, name, snapshot.snapshot_id, SnapshotRefType(kind), expected_snapshot_id=None)
+    _point_ref(context, name, snapshot.snapshot_id, SnapshotRefType(kind))
 
 
 def drop_ref(context: TableContext, name: str, kind: str) -> None:
@@ -37,7 +37,7 @@ def drop_ref(context: TableContext, name: str, kind: str) -> None:
     names = [n for n in context.metadata.refs if _ref_kind(context, n) == kind]
     if name not in names:
         raise UnknownName(kind, name, names, f"table {context.name}")
-    _commit_ref_change(context, name, context.metadata.refs[name].snapshot_id, RemoveSnapshotRefUpdate(ref_name=name))
+    _commit_ref_change(context, name, RemoveSnapshotRefUpdate(ref_name=name))
 
 
 def rollback_to_snapshot(context: TableContext, snapshot_id: int) -> None:
@@ -48,7 +48,7 @@ def rollback_to_snapshot(context: TableContext, snapshot_id: int) -> None:
         raise UserError(
             f"Cannot roll table {context.name} back to snapshot {snapshot_id}: it is no ancestor of the current one."
         )
-    _point_ref(context, "main", snapshot_id, SnapshotRefType.BRANCH, expected_snapshot_id=current.snapshot_id)
+    _point_ref(context, "main", snapshot_id)
 
 
 def set_current_snapshot(context: TableContext, snapshot_id: int | None = None, ref: str | None = None) -> None:
@@ -58,9 +58,7 @@ def set_current_snapshot(context: TableContext, snapshot_id: int | None = None, 
     snapshot = context.snapshot(snapshot_id, ref)
     if snapshot is None:
         raise UserError(f"Table {context.name} has no snapshot yet to make current.")
-    current = context.metadata.current_snapshot()
-    before = None if current is None else current.snapshot_id
-    _point_ref(context, "main", snapshot.snapshot_id, SnapshotRefType.BRANCH, expected_snapshot_id=before)
+    _point_ref(context, "main", snapshot.snapshot_id)
 
 
 def fast_forward(context: TableContext, branch: str, to: str) -> None:
@@ -73,17 +71,16 @@ def fast_forward(context: TableContext, branch: str, to: str) -> None:
         raise UserError(
             f"Cannot fast-forward {branch!r} of table {context.name}: it has snapshots that {to!r} does not have."
         )
-    before = None if old is None else old.snapshot_id
-    _point_ref(context, branch, snapshot.snapshot_id, SnapshotRefType.BRANCH, expected_snapshot_id=before)
+    _point_ref(context, branch, snapshot.snapshot_id)
 
 
 def _point_ref(
-    context: TableContext, name: str, snapshot_id: int, kind: SnapshotRefType, expected_snapshot_id: int | None
+    context: TableContext, name: str, snapshot_id: int, kind: SnapshotRefType = SnapshotRefType.BRANCH
 ) -> None:
     """Create or move a reference, unless it points at the snapshot already."""
-    if snapshot_id == expected_snapshot_id:
-        return
     old = context.metadata.refs.get(name)
+    if old is not None and old.snapshot_id == snapshot_id:
+        return
     update = SetSnapshotRefUpdate(
         ref_name=name,
         type=kind,
@@ -92,11 +89,13 @@ def _point_ref(
         max_snapshot_age_ms=old.max_snapshot_age_ms if old else None,
         min_snapshots_to_keep=old.min_snapshots_to_keep if old else None,
     )
-    _commit_ref_change(context, name, expected_snapshot_id, update)
+    _commit_ref_change(context, name, update)
 
 
-def _commit_ref_change(context: TableContext, name: str, expected_snapshot_id: int | None, update: TableUpdate) -> None:
+def _commit_ref_change(context: TableContext, name: str, update: TableUpdate) -> None:
     """Change a reference if it has not moved; concurrent commits to other references do not matter."""
+    old = context.metadata.refs.get(name)
+    expected_snapshot_id = None if old is None else old.snapshot_id
 
     def change(state: TableContext) -> RequirementsAndUpdates:
         ref = state.metadata.refs.get(name)
