@@ -18,9 +18,9 @@ A name can choose the state: `db.t VERSION AS OF 3`, `VERSION AS OF 'audit'`, `T
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from functools import cache
-from types import TracebackType
 from typing import TypeAlias
 from uuid import uuid4
 
@@ -72,7 +72,7 @@ class TableRead:
 
 
 @dataclass(frozen=True)
-class Views:
+class Views(AbstractContextManager["Views"]):
     """Texts that read views instead of tables of the lake; the views exist until they are closed."""
 
     texts: tuple[str, ...]
@@ -90,10 +90,7 @@ class Views:
         """Drop the views."""
         _drop_views(self.spark, self.view_names)
 
-    def __enter__(self) -> Views:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 
@@ -107,7 +104,7 @@ def register_views(find: TableLookup, spark: Callable[[], SparkSession], *texts:
         if any(parses_text_differently(spark(), text) for text in ambiguous):
             name = replace(name, restriction=None)  # only Spark can evaluate the conditions
         state = (name.parts, name.version, name.timestamp, name.restriction, name.underscore_columns)
-        if state not in reads and (resolved := _resolve_name(find, spark, name)) is not None:
+        if state not in reads and (resolved := _resolve_name(find, name)) is not None:
             read, rows = resolved
             reads[state] = f"neve_{uuid4().hex}", read
             rows.createOrReplaceTempView(reads[state][0])
@@ -153,32 +150,28 @@ def catalog_table_lookup(
     return find
 
 
-def _resolve_name(
-    find: TableLookup, spark: Callable[[], SparkSession], name: TableName
-) -> tuple[TableRead, DataFrame] | None:
+def _resolve_name(find: TableLookup, name: TableName) -> tuple[TableRead, DataFrame] | None:
     if (context := find(name.parts)) is not None:
-        return _read_rows(context, spark, name)
+        return _read_rows(context, name)
     *parts, last = name.parts
     context = find(tuple(parts)) if len(parts) > 1 else None
     if context is None:
         return None
     if last in METADATA_TABLES:
-        snapshot = context.snapshot(*_requested_state(context, spark, name))
+        snapshot = context.snapshot(*_requested_state(context, name))
         arguments = {}
         if snapshot is not None and last in _SNAPSHOT_METADATA_TABLES:
             arguments["snapshot_id"] = snapshot.snapshot_id
         rows = getattr(Inspect(context), last)(**arguments)
-        return TableRead(name, context, snapshot, last), as_dataframe(spark(), rows, context.metadata.schema())
+        return TableRead(name, context, snapshot, last), as_dataframe(context.spark(), rows, context.metadata.schema())
     kind, _, ref = last.partition("_")
     if kind not in {"branch", "tag"} or not ref:
         raise UnknownName("metadata table", last, METADATA_TABLES, f"table {context.name}")
-    return _read_rows(context, spark, name, ref)
+    return _read_rows(context, name, ref)
 
 
-def _read_rows(
-    context: TableContext, spark: Callable[[], SparkSession], name: TableName, ref: str | None = None
-) -> tuple[TableRead, DataFrame]:
-    snapshot_id, version_ref, as_of = _requested_state(context, spark, name)
+def _read_rows(context: TableContext, name: TableName, ref: str | None = None) -> tuple[TableRead, DataFrame]:
+    snapshot_id, version_ref, as_of = _requested_state(context, name)
     if ref is not None and (name.version, name.timestamp) != (None, None):
         raise UserError(f"Cannot read {name.name} as of another version: the name already says which one.")
     scan = Scan.of(context, snapshot_id=snapshot_id, ref=ref or version_ref, as_of=as_of)
@@ -208,13 +201,11 @@ def _pruning_filter(scan: Scan, name: TableName) -> BooleanExpression | None:
     return None if isinstance(condition, AlwaysTrue) else condition
 
 
-def _requested_state(
-    context: TableContext, spark: Callable[[], SparkSession], name: TableName
-) -> tuple[int | None, str | None, int | None]:
+def _requested_state(context: TableContext, name: TableName) -> tuple[int | None, str | None, int | None]:
     """Return snapshot id, reference and time in milliseconds, of which at most one is set."""
     if name.timestamp is not None:
         try:  # in the time zone of the session
-            row = spark().sql(f"SELECT unix_millis(CAST({name.timestamp} AS TIMESTAMP))").first()
+            row = context.spark().sql(f"SELECT unix_millis(CAST({name.timestamp} AS TIMESTAMP))").first()
         except PySparkException as e:
             raise UserError(f"Cannot read TIMESTAMP AS OF {name.timestamp}: it is not a time.") from e
         if row is None or row[0] is None:
