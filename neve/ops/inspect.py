@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import wraps
-from typing import Any, Concatenate, ParamSpec
+from typing import Any, TypeVar, cast
 
 import numpy as np
 import pyarrow as pa
@@ -28,7 +28,7 @@ from neve.ops.context import TableContext
 from neve.tree.entries import DETAIL, MIXED_SPECS, Content, EntryTable, Manifest
 from neve.tree.read import has_parquet_root, manifests_of, read_entries
 
-P = ParamSpec("P")
+View = TypeVar("View", bound=Callable[..., pa.Table])
 
 _FILE_COLUMNS = (
     "content",
@@ -49,17 +49,15 @@ _FILE_COLUMNS = (
 _ENTRY_COLUMNS = ("status", "snapshot_id", "sequence_number", "file_sequence_number")
 
 
-def _with_untrusted_metadata(
-    view: Callable[Concatenate[Inspect, P], pa.Table],
-) -> Callable[Concatenate[Inspect, P], pa.Table]:
+def _with_untrusted_metadata(view: View) -> View:
     """Report whatever goes wrong in a view of untrusted metadata as an error about the table's metadata."""
 
     @wraps(view)
-    def view_or_table_error(self: Inspect, /, *args: P.args, **kwargs: P.kwargs) -> pa.Table:
+    def view_or_table_error(self: Inspect, *args: Any, **kwargs: Any) -> pa.Table:
         with translate_parse_errors(self.context.iceberg.metadata_location, "a table whose metadata can be shown"):
             return view(self, *args, **kwargs)
 
-    return view_or_table_error
+    return cast(View, view_or_table_error)
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,7 @@ from copy import copy
 from dataclasses import replace
 from functools import wraps
 from inspect import signature
-from typing import Any, Concatenate, ParamSpec, TypeVar, cast
+from typing import Any, TypeVar, cast
 
 import pyarrow as pa
 from pyiceberg.exceptions import ResolveError, ValidationError
@@ -45,8 +45,7 @@ from neve.model.schema_rules import refuse_default, refuse_promotion, refuse_unf
 from neve.ops.context import TableContext
 from neve.ops.metadata.evolve import RequirementsAndUpdates, commit_updates
 
-P = ParamSpec("P")
-R = TypeVar("R")
+Method = TypeVar("Method", bound=Callable[..., Any])
 ColumnPath = str | tuple[str, ...]
 
 _PYICEBERG_ERRORS = (
@@ -60,17 +59,12 @@ _PYICEBERG_ERRORS = (
 )
 
 
-def _wrap_method(
-    method: Callable[Concatenate[Any, P], R], *paths: str, counts_added: bool = False
-) -> Callable[Concatenate[Any, P], R]:
-    """Wrap a method of PyIceberg with our errors; the columns in the arguments `paths` must exist.
-
-    With `counts_added`, columns added by the same change exist too.
-    """
+def _wrap_method(method: Method, *paths: str, counts_added: bool = False) -> Method:
+    """Wrap a method of PyIceberg with our errors; columns in the arguments `paths` must exist, or may also be added."""
     parameters = signature(method)
 
     @wraps(method)
-    def call(self: Any, *args: P.args, **kwargs: P.kwargs) -> R:
+    def call(self: Any, *args: Any, **kwargs: Any) -> Any:
         with _translate_pyiceberg_errors(self):
             arguments = parameters.bind(self, *args, **kwargs).arguments
             for path in paths:
@@ -78,7 +72,7 @@ def _wrap_method(
                     self.find(arguments[path])
             return method(self, *args, **kwargs)
 
-    return cast(Callable[Concatenate[Any, P], R], call)
+    return cast(Method, call)
 
 
 class SchemaChange(UpdateSchema):
