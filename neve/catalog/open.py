@@ -11,7 +11,6 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from contextvars import ContextVar
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -104,12 +103,7 @@ def _lake_folder(spec: str | Path) -> Path:
     return folder
 
 
-@dataclass
-class _Attempt:
-    staged: StagedMetadata | None = None
-
-
-_ATTEMPT: ContextVar[_Attempt | None] = ContextVar("attempt", default=None)
+_STAGED: ContextVar[list[StagedMetadata] | None] = ContextVar("staged", default=None)
 
 
 class MetastoreCatalogMixin(NeveCatalog, MetastoreCatalog):
@@ -117,8 +111,9 @@ class MetastoreCatalogMixin(NeveCatalog, MetastoreCatalog):
 
     def swap(self, table: Table, requirements: Sequence[TableRequirement], updates: Sequence[TableUpdate]) -> Swapped:
         """Let the metastore compare and swap, and report the outcome."""
-        attempt, identifier, shown = _Attempt(), table.name(), ".".join(table.name())
-        token = _ATTEMPT.set(attempt)
+        attempts: list[StagedMetadata] = []
+        identifier, shown = table.name(), ".".join(table.name())
+        token = _STAGED.set(attempts)
         try:
             response = _pyiceberg_methods(self).commit_table(table, tuple(requirements), tuple(updates))
         except NeveError:
@@ -126,17 +121,18 @@ class MetastoreCatalogMixin(NeveCatalog, MetastoreCatalog):
         except NotImplementedError as e:
             raise UnsupportedFeature(f"Catalog {self.name!r} ({type(self).__name__}) cannot commit.") from e
         except CommitFailedException as e:
-            location = attempt.staged.location if attempt.staged else None
+            location = attempts[-1].location if attempts else None
             raise LostRace(f"Table {shown} was not changed: {e}", location) from e
         except Exception as e:
-            if (staged := attempt.staged) is None:
+            if not attempts:
                 raise CatalogUnavailable(f"Catalog {self.name!r} failed before committing {shown}: {e}") from e
+            staged = attempts[-1]
             message = f"The answer to the commit of {shown} was lost: {e}. It may have landed at {staged.location}."
             base, base_location = staged.base, staged.base_location
             raise MaybeSwapped(message, identifier, base, base_location, staged.location, updates) from e
         finally:
-            _ATTEMPT.reset(token)
-        old_metadata = attempt.staged.base if attempt.staged else None
+            _STAGED.reset(token)
+        old_metadata = attempts[-1].base if attempts else None
         return Swapped(old_metadata, to_neve_metadata(response.metadata), response.metadata_location)
 
     def load_table(self, identifier: str | Identifier) -> Table:
@@ -172,8 +168,8 @@ class MetastoreCatalogMixin(NeveCatalog, MetastoreCatalog):
         check_requirements(requirements, base, table_identifier)
         staged = stage_updates(base, current.metadata_location if current else None, updates)
         _check_version(staged.metadata.format_version, self)
-        if (attempt := _ATTEMPT.get()) is not None:
-            attempt.staged = staged
+        if (attempts := _STAGED.get()) is not None:
+            attempts.append(staged)
         io = self._load_file_io(EMPTY_DICT, staged.location)
         return StagedTable(table_identifier, staged.metadata, staged.location, io, self)
 

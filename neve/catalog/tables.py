@@ -42,7 +42,7 @@ def create_table(
     try:
         return catalog.create(parts, NewTable(schema, spec, sort_order, location, texts, version))
     except TableAlreadyExistsError as e:
-        raise UserError(f"Table {_dotted_name(parts)} already exists. Load it, or choose another name.") from e
+        raise UserError(f"Table {'.'.join(parts)} already exists. Load it, or choose another name.") from e
 
 
 def load_table(catalog: NeveCatalog, identifier: str | Identifier) -> Table:
@@ -76,7 +76,7 @@ def rename_table(catalog: NeveCatalog, identifier: str | Identifier, new_identif
         with _translate_missing_table(catalog, parts):
             return catalog.rename_table(parts, new_parts)
     except TableAlreadyExistsError as e:
-        raise UserError(f"Table {_dotted_name(new_parts)} already exists. Choose another name.") from e
+        raise UserError(f"Table {'.'.join(new_parts)} already exists. Choose another name.") from e
 
 
 def register_table(catalog: NeveCatalog, identifier: str | Identifier, metadata_location: str) -> Table:
@@ -87,7 +87,7 @@ def register_table(catalog: NeveCatalog, identifier: str | Identifier, metadata_
     try:
         return catalog.register_table(parts, metadata_location)
     except TableAlreadyExistsError as e:
-        raise UserError(f"Table {_dotted_name(parts)} already exists. Choose another name.") from e
+        raise UserError(f"Table {'.'.join(parts)} already exists. Choose another name.") from e
 
 
 def _absolute_location(location: str) -> str:
@@ -103,7 +103,7 @@ def list_tables(catalog: NeveCatalog, namespace: str | Identifier | None = None)
         try:
             return sorted(catalog.list_tables(parts))
         except NoSuchNamespaceError as e:
-            raise UnknownName("namespace", _dotted_name(parts), map(_dotted_name, _all_namespaces(catalog))) from e
+            raise UnknownName("namespace", ".".join(parts), map(".".join, _all_namespaces(catalog))) from e
     return sorted({table for each in _all_namespaces(catalog) for table in catalog.list_tables(each)})
 
 
@@ -114,13 +114,12 @@ def identifier_of(identifier: str | Identifier) -> Identifier:
     ):
         raise UserError(f"Give a table by its name, as in 'db.events', not {identifier!r}.")
     parts = tuple(identifier.split(".")) if isinstance(identifier, str) else tuple(identifier)
+    shown = ".".join(parts)
     if len(parts) < 2:
-        raise UserError(
-            f"Table name {_dotted_name(parts)!r} needs a namespace, as in 'db.{_dotted_name(parts) or 'events'}'."
-        )
+        raise UserError(f"Table name {shown!r} needs a namespace, as in 'db.{shown or 'events'}'.")
     for part in parts:
         if not part or part in (".", "..") or not part.isprintable() or "/" in part or "\\" in part:
-            raise UserError(f"Table name {_dotted_name(parts)!r} has a part {part!r} that cannot be a name.")
+            raise UserError(f"Table name {shown!r} has a part {part!r} that cannot be a name.")
     return parts
 
 
@@ -163,9 +162,5 @@ def _translate_missing_table(catalog: NeveCatalog, parts: Identifier) -> Iterato
     try:
         yield
     except (NoSuchTableError, NoSuchNamespaceError) as e:
-        names = [_dotted_name(table) for table in list_tables(catalog)]
-        raise UnknownName("table", _dotted_name(parts), names, f"catalog {catalog.name!r}") from e
-
-
-def _dotted_name(parts: Identifier) -> str:
-    return ".".join(parts)
+        names = map(".".join, list_tables(catalog))
+        raise UnknownName("table", ".".join(parts), names, f"catalog {catalog.name!r}") from e
