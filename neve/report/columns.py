@@ -14,7 +14,7 @@ from neve.display.format import plural
 from neve.display.html import Markup, shorten_middle
 from neve.model.metadata import TableMetadata
 from neve.model.pyiceberg_private import fields_by_id
-from neve.report.html import number_cell, panel, table, time_cell
+from neve.report.html import panel, table, time_cell
 from neve.report.values import ColumnFacts, Report
 
 _MAX_CHANGES = 6
@@ -106,7 +106,7 @@ def schema_section(report: Report) -> Markup:
     heads = ("Id", "Column", "Type", "Null", "Default", "History", "Comment")
     rows = (
         (
-            number_cell(column.field_id),
+            column.field_id,
             column.name,
             column.type,
             "dropped" if not column.is_live else "required" if column.is_required else "optional",

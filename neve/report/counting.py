@@ -13,13 +13,11 @@ from neve.report.values import FileTotals
 from neve.tree.entries import Content, EntryTable
 
 Numbers: TypeAlias = NDArray[Any]
-_SUMMED_COLUMNS = ("bytes", "rows", "small_files", "delete_files", "deleted_rows", "taken", "undecided", "outside")
 
 
 def totals_of(totals_by_group: dict[str, Numbers], group: int) -> FileTotals:
     """Return the totals of one of many groups."""
-    totals = {name: int(values[group]) for name, values in totals_by_group.items() if name != "by_value"}
-    return FileTotals(**totals, has_equality_deletes=bool(totals_by_group["by_value"][group]))
+    return FileTotals(**{name: values[group].item() for name, values in totals_by_group.items()})
 
 
 @dataclass(frozen=True)
@@ -56,7 +54,7 @@ class FileMeasures:
             "small_files": size < min_file_size,
             "delete_files": np.bincount(file, minlength=len(files)),
             "deleted_rows": np.bincount(file, weights=deleted_rows, minlength=len(files)),
-            "by_value": np.bincount(file[is_equality], minlength=len(files)) > 0,
+            "has_equality_deletes": np.bincount(file[is_equality], minlength=len(files)) > 0,
             "taken": taken,
             "undecided": undecided,
             "outside": outside,
@@ -68,10 +66,10 @@ class FileMeasures:
 
     def totals_by_group(self, groups: Numbers, count: int) -> dict[str, Numbers]:
         """Return the sums of `count` groups as columns; `groups` has the group number of every file."""
-        totals = {"files": np.bincount(groups, minlength=count)}
-        for name in (*_SUMMED_COLUMNS, "by_value"):
-            sums = np.bincount(groups, weights=self.columns[name], minlength=count)
-            totals[name] = np.rint(sums).astype(np.int64)
+        totals: dict[str, Numbers] = {"files": np.bincount(groups, minlength=count)}
+        for name, values in self.columns.items():
+            sums = np.bincount(groups, weights=values, minlength=count)
+            totals[name] = sums > 0 if name == "has_equality_deletes" else np.rint(sums).astype(np.int64)
         return totals
 
     def total(self) -> FileTotals:

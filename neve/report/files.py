@@ -12,9 +12,10 @@ from neve.display.format import format_percent, format_size, plural
 from neve.display.html import Markup, tag
 from neve.plan.rewrite_options import RewriteOptions
 from neve.report.counting import FileMeasures
-from neve.report.html import Bar, NumberCell, bar, column_chart, legend, number_cell, panel, size_cell, table
-from neve.report.values import DeleteCountBin, DeleteFacts, DeleteKind, FileRow, FileSizes, Report, SizeBin
+from neve.report.html import Bar, NumberCell, bar, column_chart, legend, panel, size_cell, table
+from neve.report.values import DeleteFacts, DeleteKind, FileRow, FileSizes, Report, SizeBin
 from neve.tree.entries import Content, EntryTable
+from neve.tree.group_by_spec import deletion_vector_mask
 
 _DELETE_COUNT_RANGES = ((0, 0), (1, 1), (2, 2), (3, 4), (5, 9), (10, 19), (20, 49), (50, 99), (100, None))
 _MAX_WORST_FILES = 50
@@ -44,9 +45,9 @@ def deletes_of(measures: FileMeasures, deletes: EntryTable, pairs: pa.Table) -> 
     for low, high in _DELETE_COUNT_RANGES:
         is_inside = counts >= low if high is None else (counts >= low) & (counts <= high)
         label = f"{low}" if low == high else f"{low} or more" if high is None else f"{low}–{high}"
-        bins.append(DeleteCountBin(label, int(is_inside.sum())))
+        bins.append((label, int(is_inside.sum())))
     # The bins end with the last one that has files; without deletes there are none.
-    end = 1 + max(index for index, each in enumerate(bins) if each.files) if counts.any() else 0
+    end = 1 + max(index for index, (_, files) in enumerate(bins) if files) if counts.any() else 0
     sizes, rows, specs = measures["bytes"], measures["rows"], measures.files.numpy("spec_id")
     deleted = np.divide(measures["deleted_rows"], rows, out=np.zeros(len(rows)), where=rows > 0)
     share = np.minimum(deleted, 1.0)
@@ -60,12 +61,10 @@ def deletes_of(measures: FileMeasures, deletes: EntryTable, pairs: pa.Table) -> 
 
 
 def _delete_kinds(deletes: EntryTable) -> tuple[DeleteKind, ...]:
-    content = deletes.numpy("content")
-    is_vector = pc.equal(deletes["file_format"].cast(pa.string()), "PUFFIN").fill_null(False)
-    in_puffin = np.asarray(is_vector.to_numpy(), bool) & (content == Content.POSITION_DELETES)
+    content, is_vector = deletes.numpy("content"), deletion_vector_mask(deletes)
     masks = {
-        "deletion vectors": in_puffin,
-        "position delete files": (content == Content.POSITION_DELETES) & ~in_puffin,
+        "deletion vectors": is_vector,
+        "position delete files": (content == Content.POSITION_DELETES) & ~is_vector,
         "equality delete files": content == Content.EQUALITY_DELETES,
     }
     kinds = []
@@ -97,16 +96,11 @@ def sizes_section(report: Report) -> Markup:
         bars.append(Bar(format_size(b.floor), (("left", b.files - b.taken), ("taken", b.taken)), title))
     # The target as a share of the width: every column is a power of two.
     target = (log2(sizes.target) - log2(sizes.bins[0].floor)) / len(sizes.bins)
-    marks = [(min(max(target, 0.0), 1.0), f"target {format_size(sizes.target)}")]
-    chart = column_chart(bars, f"Files by size. {lede}", marks=marks)
+    mark_text = f"target {format_size(sizes.target)}"
+    chart = column_chart(bars, f"Files by size. {lede}", min(max(target, 0.0), 1.0), mark_text)
     keys = legend((("taken", "rewritten by a compaction"), ("left", "left alone")))
     rows = (
-        (
-            NumberCell(b.floor, f"from {format_size(b.floor)}"),
-            number_cell(b.files),
-            number_cell(b.taken),
-            size_cell(b.bytes),
-        )
+        (NumberCell(b.floor, f"from {format_size(b.floor)}"), b.files, b.taken, size_cell(b.bytes))
         for b in sizes.bins
         if b.files
     )
@@ -130,7 +124,7 @@ def deletes_section(report: Report) -> Markup:
     kinds = table(
         "Delete files by kind",
         ("Kind", "Files", "Rows", "Bytes"),
-        ((kind.name, number_cell(kind.files), number_cell(kind.rows), size_cell(kind.bytes)) for kind in deletes.kinds),
+        ((kind.name, kind.files, kind.rows, size_cell(kind.bytes)) for kind in deletes.kinds),
     )
     return panel("deletes", "Deletes", lede, kinds, dangling, *_delete_distribution(deletes))
 
@@ -139,24 +133,24 @@ def _delete_distribution(deletes: DeleteFacts) -> tuple[Markup, ...]:
     if not deletes.bins:
         return ()
     heading = tag("h3", "Delete files and vectors per data file")
-    most = max(b.files for b in deletes.bins)
+    most = max(files for _, files in deletes.bins)
     lines = (
         tag(
             "div",
-            tag("span", b.label, class_="when"),
-            bar([("left" if b.label == "0" else "deleted", b.files)], most),
-            tag("span", plural(b.files, "file"), class_="value"),
+            tag("span", label, class_="when"),
+            bar([("left" if label == "0" else "deleted", files)], most),
+            tag("span", plural(files, "file"), class_="value"),
         )
-        for b in deletes.bins
+        for label, files in deletes.bins
     )
     chart = tag("div", *lines, class_="compared spread")
     rows = (
         (
             f.path.rsplit("/", 1)[-1],
-            number_cell(f.spec_id),
-            number_cell(f.delete_files),
+            f.spec_id,
+            f.delete_files,
             NumberCell(f.deleted_share, format_percent(f.deleted_share)),
-            number_cell(f.rows),
+            f.rows,
             size_cell(f.bytes),
         )
         for f in deletes.worst_files

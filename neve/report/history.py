@@ -16,7 +16,7 @@ from neve.display.format import format_day, format_time, plural
 from neve.display.html import Markup, tag
 from neve.model.metadata import TableMetadata
 from neve.report.columns import schema_changes, schemas_in_order
-from neve.report.html import NumberCell, legend, name_markup, number_cell, panel, table, time_cell
+from neve.report.html import legend, name_markup, panel, table, time_cell
 from neve.report.values import Commit, HistoryEvent, Period, Ref, Report, TableHistory
 
 _MOST_PERIODS = 96
@@ -137,10 +137,10 @@ def history_section(report: Report) -> Markup:
         (
             time_cell(commit.at_ms),
             commit.operation if commit.is_ancestor else f"{commit.operation} (not in current history)",
-            _optional_number_cell(commit.added_files),
-            _optional_number_cell(commit.removed_files),
-            _optional_number_cell(commit.added_rows),
-            _optional_number_cell(commit.total_files),
+            commit.added_files,
+            commit.removed_files,
+            commit.added_rows,
+            commit.total_files,
             tag("code", commit.snapshot_id),
         )
         for commit in history.commits
@@ -218,7 +218,3 @@ def _rect(left: float, slot: float, top: float, height: float, colour: str, titl
 def _changes_table(changes: Iterable[HistoryEvent]) -> Markup:
     rows = ((time_cell(c.at_ms), c.kind, name_markup(c.what, 400)) for c in changes)
     return table("Changes", ("First seen (UTC)", "Kind", "Change"), rows)
-
-
-def _optional_number_cell(number: int | None) -> NumberCell:
-    return NumberCell(0, "–") if number is None else number_cell(number)

@@ -16,6 +16,7 @@ from neve.display.html import Markup, join_markup, shorten_middle, tag
 _LONGEST_NAME = 240
 _LONGEST_WORD = 24  # a longer word may be broken anywhere
 _SHORT = 22  # a name up to this length is not broken
+_CHART_HEIGHT = 150  # pixels
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +28,8 @@ class NumberCell:
     is_time: bool = False
 
 
-TableCell: TypeAlias = NumberCell | str
+TableCell: TypeAlias = NumberCell | int | str | None
+"""A number with a text of its own, a plain number, a text, or None for a number that there is not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,11 +39,6 @@ class Bar:
     label: str
     parts: tuple[tuple[str, int], ...]
     title: str
-
-
-def number_cell(value: int) -> NumberCell:
-    """Return a cell with thousands separators."""
-    return NumberCell(value, f"{value:,}")
 
 
 def size_cell(value: float) -> NumberCell:
@@ -86,13 +83,17 @@ def table(label: str, heads: Sequence[str], rows: Iterable[Sequence[TableCell]],
 
 
 def _cell_class(cell: TableCell) -> str | None:
-    return ("n t" if cell.is_time else "n") if isinstance(cell, NumberCell) else None
+    if isinstance(cell, str):
+        return None
+    return "n t" if isinstance(cell, NumberCell) and cell.is_time else "n"
 
 
 def _table_cell(cell: TableCell) -> Markup:
-    if isinstance(cell, NumberCell):
-        return tag("td", cell.text, class_=_cell_class(cell), data_v=cell.value)
-    return tag("td", cell if isinstance(cell, Markup) else name_markup(cell))
+    if isinstance(cell, str):
+        return tag("td", cell if isinstance(cell, Markup) else name_markup(cell))
+    if not isinstance(cell, NumberCell):
+        cell = NumberCell(0, "–") if cell is None else NumberCell(cell, f"{cell:,}")
+    return tag("td", cell.text, class_=_cell_class(cell), data_v=cell.value)
 
 
 def legend(pairs: Iterable[tuple[str, str]], kind: str = "") -> Markup:
@@ -112,28 +113,27 @@ def bar(parts: Iterable[tuple[str, float]], most: float) -> Markup:
     return tag("svg", *rects, width="100%", height="12", class_="bar", aria_hidden="true")
 
 
-def column_chart(bars: Sequence[Bar], label: str, height: int = 150, marks: Sequence[tuple[float, str]] = ()) -> Markup:
-    """Render a chart of columns; marks are labelled vertical lines at a share of its width."""
-    most = max((sum(value for _, value in each.parts) for each in bars), default=0)
-    slot, floor = 100 / max(len(bars), 1), height + 18
+def column_chart(bars: Sequence[Bar], label: str, mark_share: float, mark_text: str) -> Markup:
+    """Render a chart of columns, with a labelled vertical line at a share of its width."""
+    most = max(sum(value for _, value in each.parts) for each in bars)
+    slot, floor = 100 / len(bars), _CHART_HEIGHT + 18
     shapes: list[Markup] = [tag("line", x1="0", x2="100%", y1=floor, y2=floor, class_="axis")]
     label_step = -(-len(bars) // 12)
     for index, each in enumerate(bars):
         rects, y = [], float(floor)
         x, width = f"{index * slot + slot * 0.08:.2f}%", f"{slot * 0.84:.2f}%"
         for colour, value in each.parts:
-            if most and value:
-                part_height = max(height * value / most, 2.0)
+            if value:
+                part_height = max(_CHART_HEIGHT * value / most, 2.0)
                 y -= part_height
                 rects.append(tag("rect", y=f"{y:.1f}", height=f"{part_height:.1f}", class_=colour, x=x, width=width))
         if rects:
             shapes.append(tag("g", tag("title", each.title), *rects))
-        if each.label and index % label_step == 0:
+        if index % label_step == 0:
             wide = "wide" if (index // label_step) % 2 else None  # every other label is hidden if the page is narrow
             x, anchor = ("0", None) if index == 0 and slot < 12 else (f"{(index + 0.5) * slot:.2f}%", "middle")
             shapes.append(tag("text", each.label, x=x, y=floor + 15, text_anchor=anchor, class_=wide))
-    for share, text in marks:
-        x, anchor = f"{share * 100:.2f}%", "end" if share > 0.6 else "start"
-        shapes.append(tag("line", x1=x, x2=x, y1="14", y2=floor, class_="mark"))
-        shapes.append(tag("text", text, x=x, y="10", text_anchor=anchor, class_="mark"))
+    x, anchor = f"{mark_share * 100:.2f}%", "end" if mark_share > 0.6 else "start"
+    shapes.append(tag("line", x1=x, x2=x, y1="14", y2=floor, class_="mark"))
+    shapes.append(tag("text", mark_text, x=x, y="10", text_anchor=anchor, class_="mark"))
     return tag("svg", *shapes, width="100%", height=floor + 22, role="img", aria_label=label, class_="chart")

@@ -12,7 +12,7 @@ from neve.errors import NeveError
 from neve.ops.context import TableContext
 from neve.ops.maintenance.maintain import Maintain
 from neve.plan.rewrite_plan import Reason, RewritePlan
-from neve.report.html import NumberCell, bar, number_cell, panel, size_cell, table
+from neve.report.html import bar, panel, size_cell, table
 from neve.report.values import MaintenanceOutlook, Report
 
 _STEPS = {  # title and command by verb
@@ -74,16 +74,13 @@ def maintenance_section(report: Report) -> Markup:
         heads = ("#", "Step", "What", "Files saved", "Bytes to read", "In Python")
         rows = []
         for number, step in enumerate(outlook.steps, 1):
-            read = size_cell(step.bytes_read) if step.bytes_read > 1 else NumberCell(0, "–")
-            saved = number_cell(step.files_saved) if step.files_saved else NumberCell(0, "–")
+            read = size_cell(step.bytes_read) if step.bytes_read > 1 else None
             title, command = _STEPS.get(step.verb, (step.verb, "t.maintain()"))
             # Sizes in a unit that suits them instead of bytes.
             why = re.sub(r"\b([\d,]+) bytes\b", lambda match: format_size(int(match[1].replace(",", ""))), step.why)
-            rows.append((number_cell(number), title, why, saved, read, tag("code", f"{command}.execute()")))
+            rows.append((number, title, why, step.files_saved or None, read, tag("code", f"{command}.execute()")))
         steps = table("Steps of maintain()", heads, rows)
-    reasons = [
-        ("rewritten" if is_taken else "left alone", why, number_cell(count)) for why, is_taken, count in outlook.reasons
-    ]
+    reasons = [("rewritten" if is_taken else "left alone", why, count) for why, is_taken, count in outlook.reasons]
     title = "Why a compaction rewrites files or leaves them alone"
     why_files = table(title, ("Files are", "Because", "Files"), reasons) if reasons else ""
     return panel("upkeep", "What to do", lede, steps, _before_after(report), why_files)

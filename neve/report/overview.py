@@ -186,7 +186,6 @@ def _nothing_to_do(report: Report) -> Iterator[VerdictFinding]:
 
 _RULES: tuple[Rule, ...] = (_failure, _small_files, _deletes, _filter, _old_specs, _metadata, _nothing_to_do)
 _SIGNS = {"act": "▲", "watch": "●", "fine": "✓"}
-_SCREEN_READER_TEXTS = {"act": "Act: ", "watch": "Watch: ", "fine": "Fine: "}
 
 
 def overview_header(report: Report) -> Markup:
@@ -212,7 +211,7 @@ def verdict_section(report: Report) -> Markup:
     items = []
     for finding in verdict.findings:
         sign = tag("span", _SIGNS[finding.weight], class_="sign", aria_hidden="true")
-        weight = tag("span", _SCREEN_READER_TEXTS[finding.weight], class_="spoken")
+        weight = tag("span", f"{finding.weight.capitalize()}: ", class_="spoken")
         link = tag("a", finding.text, href=f"#{finding.anchor}")
         items.append(tag("li", sign, weight, link, class_=finding.weight))
     findings = tag("ul", *items, class_="findings") if items else ""

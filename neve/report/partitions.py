@@ -23,7 +23,7 @@ from neve.display.html import Markup, join_markup, shorten_middle, tag
 from neve.model.partition import partition_text
 from neve.report.counting import FileMeasures, totals_of
 from neve.report.history import describe_spec
-from neve.report.html import NumberCell, legend, name_markup, number_cell, panel, size_cell, table
+from neve.report.html import NumberCell, legend, name_markup, panel, size_cell, table
 from neve.report.values import FileSizes, FileTotals, MapCell, Report, SpecFacts
 from neve.tree.entries import EntryTable
 
@@ -248,20 +248,13 @@ def _worst_table(report: Report) -> Markup:
     has_filter = report.filter_matrix.filter_facts is not None
     width = 9 if has_filter else 8
     heads = ("Partition", "Spec", "Files", "To rewrite", "Bytes", "Mean size", "Deletes", "Rows deleted", "Filter")
-    rows: list[tuple[NumberCell | str, ...]] = []
+    rows = []
     for spec_id, cell in report.worst_partitions:
         totals = cell.amounts
-        row = (
-            cell.first,
-            number_cell(spec_id),
-            number_cell(totals.files),
-            number_cell(totals.taken),
-            size_cell(totals.bytes),
-            size_cell(totals.mean_size),
-            number_cell(totals.delete_files),
-            NumberCell(totals.deleted_share, format_percent(totals.deleted_share)),
-            "not evaluated" if totals.undecided else "outside" if totals.outside == totals.files else "inside",
-        )
+        deleted = NumberCell(totals.deleted_share, format_percent(totals.deleted_share))
+        sizes = size_cell(totals.bytes), size_cell(totals.mean_size)
+        decision = "not evaluated" if totals.undecided else "outside" if totals.outside == totals.files else "inside"
+        row = (cell.first, spec_id, totals.files, totals.taken, *sizes, totals.delete_files, deleted, decision)
         rows.append(row[:width])
     shown, total = len(report.worst_partitions), report.partitions
     note = f"The {shown:,} of {total:,} that benefit most from a compaction." if shown < total else ""

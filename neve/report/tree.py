@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from neve.display.format import format_size, plural
 from neve.display.html import Markup, tag
 from neve.ops.context import TableContext
-from neve.report.html import NumberCell, bar, number_cell, panel, size_cell, table
+from neve.report.html import NumberCell, bar, panel, size_cell, table
 from neve.report.values import ManifestGroup, MetadataTree, Report
 from neve.tree.entries import MIXED_SPECS, Manifest
 from neve.tree.read import has_parquet_root
@@ -79,11 +79,11 @@ def tree_section(report: Report) -> Markup:
         (
             m.file.rsplit("/", 1)[-1],
             _manifest_kind(m),
-            NumberCell(-1, "several") if m.spec_id == MIXED_SPECS else number_cell(m.spec_id),
+            NumberCell(-1, "several") if m.spec_id == MIXED_SPECS else m.spec_id,
             size_cell(m.length),
-            number_cell(live_entries),
-            number_cell((m.deleted_files or 0) + m.hidden_files),
-            number_cell(m.sequence_number),
+            live_entries,
+            (m.deleted_files or 0) + m.hidden_files,
+            m.sequence_number,
         )
         for m, live_entries in tree.largest_manifests
     )

@@ -87,14 +87,6 @@ class FileSizes:
 
 
 @dataclass(frozen=True, slots=True)
-class DeleteCountBin:
-    """The number of data files to which a given number of delete files applies."""
-
-    label: str
-    files: int
-
-
-@dataclass(frozen=True, slots=True)
 class DeleteKind:
     """Delete files of one kind."""
 
@@ -121,7 +113,7 @@ class DeleteFacts:
     """The delete files of a table and how they are distributed over its data files."""
 
     kinds: tuple[DeleteKind, ...]
-    bins: tuple[DeleteCountBin, ...]
+    bins: tuple[tuple[str, int], ...]  # a number of delete files, and of the data files they apply to
     worst_files: tuple[FileRow, ...]
     touched_files: int  # data files that a delete file applies to
     dangling_files: int  # delete files that apply to no data file
