@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Concatenate, ParamSpec
 
 import pyarrow as pa
 from pyiceberg.expressions import BooleanExpression
@@ -36,6 +36,8 @@ from neve.ops.scan import Scan
 from neve.ops.write.append import AppendRows
 from neve.ops.write.overwrite import OverwritePartitions, OverwriteRows
 from neve.report.page import table_card, write_report
+
+P = ParamSpec("P")
 
 
 @dataclass
@@ -210,10 +212,7 @@ class Table:
         return RewriteDataFiles(self.context)
 
     def maintain(self) -> Maintain:
-        """Propose the maintenance that the table needs, most useful steps first.
-
-        Limit the work with `.budget(seconds=60)`, then call `.plan()` or `.execute()`.
-        """
+        """Propose maintenance, most useful steps first: `.budget(seconds=60)`, then `.plan()` or `.execute()`."""
         return Maintain(self.context)
 
     def rewrite_manifests(self) -> RewriteManifests:
@@ -251,8 +250,7 @@ class Table:
         >>> t.evolve_partitions(add=["bucket(4, id) AS shard"])
         Table('db.sales', v2, 2 specs)
         """
-        evolve.evolve_partitions(self.refresh().context, add, drop, rename or {})
-        return self.refresh()
+        return self._change(evolve.evolve_partitions, add, drop, rename or {})
 
     def evolve_schema(self, *, allow_incompatible_changes: bool = False, case_sensitive: bool = True) -> SchemaChange:
         """Change columns with PyIceberg's `UpdateSchema`, in a `with` block that is committed as one change.
@@ -276,13 +274,11 @@ class Table:
         >>> t.set_properties(**{"write.delete.mode": "merge-on-read"}).iceberg.properties["write.delete.mode"]
         'merge-on-read'
         """
-        evolve.set_properties(self.refresh().context, properties)
-        return self.refresh()
+        return self._change(evolve.set_properties, properties)
 
     def remove_properties(self, *names: str) -> Table:
         """Remove table properties; names that are not set are ignored."""
-        evolve.remove_properties(self.refresh().context, names)
-        return self.refresh()
+        return self._change(evolve.remove_properties, names)
 
     def upgrade(self, format_version: int) -> Table:
         """Move the table to a later format version. Only metadata changes, and there is no way back.
@@ -290,8 +286,7 @@ class Table:
         >>> t.upgrade(format_version=3).iceberg.format_version
         3
         """
-        evolve.upgrade_format_version(self.refresh().context, format_version)
-        return self.refresh()
+        return self._change(evolve.upgrade_format_version, format_version)
 
     def export_metadata(self, format_version: int = 3) -> str:
         """Write a copy of the metadata in format version 3, for engines that cannot read version 4.
@@ -308,8 +303,7 @@ class Table:
         >>> t.scan("id = 30", ref="audit").count(), t.scan("id = 30").count()
         (1, 0)
         """
-        refs.create_ref(self.refresh().context, name, snapshot_id, "branch")
-        return self.refresh()
+        return self._change(refs.create_ref, name, snapshot_id, "branch")
 
     def create_tag(self, name: str, snapshot_id: int | None = None) -> Table:
         """Create a tag on a snapshot, by default the current one.
@@ -317,23 +311,19 @@ class Table:
         >>> t.create_tag("v1").scan("id = 2", ref="v1").count()
         1
         """
-        refs.create_ref(self.refresh().context, name, snapshot_id, "tag")
-        return self.refresh()
+        return self._change(refs.create_ref, name, snapshot_id, "tag")
 
     def drop_branch(self, name: str) -> Table:
         """Remove a branch; its snapshots stay until they expire."""
-        refs.drop_ref(self.refresh().context, name, "branch")
-        return self.refresh()
+        return self._change(refs.drop_ref, name, "branch")
 
     def drop_tag(self, name: str) -> Table:
         """Remove a tag."""
-        refs.drop_ref(self.refresh().context, name, "tag")
-        return self.refresh()
+        return self._change(refs.drop_ref, name, "tag")
 
     def rollback(self, snapshot_id: int) -> Table:
         """Make an earlier snapshot of the main branch the current one; later snapshots stay until they expire."""
-        refs.rollback_to_snapshot(self.refresh().context, snapshot_id)
-        return self.refresh()
+        return self._change(refs.rollback_to_snapshot, snapshot_id)
 
     def fast_forward(self, branch: str, to: str) -> Table:
         """Move a branch to the head of another branch that contains all its snapshots.
@@ -344,12 +334,15 @@ class Table:
         >>> t.fast_forward("main", "review").scan("id = 31").count()
         1
         """
-        refs.fast_forward(self.refresh().context, branch, to)
-        return self.refresh()
+        return self._change(refs.fast_forward, branch, to)
 
     def set_current_snapshot(self, snapshot_id: int | None = None, *, ref: str | None = None) -> Table:
         """Make any snapshot the current one, by its id or by a branch or tag; it need not be an ancestor."""
-        refs.set_current_snapshot(self.refresh().context, snapshot_id, ref)
+        return self._change(refs.set_current_snapshot, snapshot_id, ref)
+
+    def _change(self, verb: Callable[Concatenate[TableContext, P], None], *args: P.args, **kwargs: P.kwargs) -> Table:
+        """Make a change on the newest state, and read the state after it."""
+        verb(self.refresh().context, *args, **kwargs)
         return self.refresh()
 
     @property
