@@ -264,10 +264,7 @@ class SqlCatalog(SqlCatalogMixin):
 
 
 class EmbeddedCatalog(SqlCatalogMixin):
-    """The catalog inside a lake folder: `catalog.db`, with the tables beside it.
-
-    Properties are those of the storage, such as `py-io-impl`.
-    """
+    """The catalog inside a lake folder: `catalog.db` beside the tables. Its properties are those of the storage."""
 
     def __init__(self, folder: Path, **properties: str) -> None:
         if rejected := sorted({"type", "uri", "warehouse", "py-catalog-impl"} & properties.keys()):

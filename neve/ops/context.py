@@ -99,10 +99,7 @@ class TableContext:
         keep_files_if_rejected: bool = False,
         extra_check: Callable[[CommitBase], Conflict | None] | None = None,
     ) -> Outcome:
-        """Commit an action to a branch; `neve.commit.protocol.commit` explains the arguments.
-
-        Every snapshot that this package makes goes through here.
-        """
+        """Commit an action to a branch, as all verbs do; `neve.commit.protocol.commit` explains the arguments."""
         return commit(
             self.catalog,
             self.iceberg,

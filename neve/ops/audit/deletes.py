@@ -36,10 +36,7 @@ def delete_findings(index: SnapshotIndex, pairs: Ints, specs: Specs) -> Iterator
 
 
 def pair_deletes_with_files(index: SnapshotIndex) -> Ints:
-    """Pair each delete that names one data file with that file, as two columns of rows.
-
-    The second row is -1 if the data file is not live in the same snapshot.
-    """
+    """Pair the row of each delete that names a data file with the file's; -1: not live in the same snapshot."""
     pairs = [np.empty((0, 2), np.int64)]
     row_of_file = np.full(len(index.paths) + 1, -1, np.int64)
     for tree in index.snapshots:

@@ -183,10 +183,7 @@ def _column_type(field_id: int, facts: TableFacts) -> ice.IcebergType | None:
 def _statistics_findings(
     io: FileIO, index: SnapshotIndex, rows: Ints, footers: Sequence[Sequence[ColumnRange]], facts: TableFacts
 ) -> Iterator[Finding]:
-    """Compare the column statistics of a batch of files with their footers.
-
-    The statistics are read here, batch by batch: those of all files would not fit in memory.
-    """
+    """Compare a batch of files with their column statistics, which would not fit in memory for all files at once."""
     try:
         # Length 0 reads each manifest to its end: a wrong length in the list is a finding of its own.
         manifests = [replace(m, length=0) for m in index.manifests]

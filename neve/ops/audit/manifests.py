@@ -27,11 +27,7 @@ AUDIT_DETAIL = ("key_metadata",)
 """The columns that the audit reads of every entry, beyond the core."""
 
 _REQUIRED = ("status", "content", "file_path", "file_format", "record_count", "file_size_in_bytes", "snapshot_id")
-_COUNTS = (
-    ("added", Status.ADDED, "added_files", "added_rows"),
-    ("existing", Status.EXISTING, "existing_files", "existing_rows"),
-    ("deleted", Status.DELETED, "deleted_files", "deleted_rows"),
-)
+_COUNTED_STATUSES = {"added": Status.ADDED, "existing": Status.EXISTING, "deleted": Status.DELETED}
 
 
 @dataclass(frozen=True)
@@ -179,11 +175,10 @@ def counts_agree(opened: OpenedManifest) -> Iterator[Finding]:
         return
     status, rows = opened.entries.numpy("status"), opened.entries.numpy("record_count")
     status = np.where(status == Status.MODIFIED, Status.EXISTING, status)
-    for adjective, value, files_name, rows_name in _COUNTS:
+    for adjective, value in _COUNTED_STATUSES.items():
         mask = status == value
-        counts = (("files", files_name, int(mask.sum())), ("rows", rows_name, int(rows[mask].sum())))
-        for unit, name, actual in counts:
-            stated = getattr(opened.manifest, name)
+        for unit, actual in (("files", int(mask.sum())), ("rows", int(rows[mask].sum()))):
+            stated = getattr(opened.manifest, f"{adjective}_{unit}")
             if stated is not None and stated != actual:
                 message = f"Holds {actual} {adjective} {unit}; the list says {stated}."
                 yield Finding("manifest-counts", opened.manifest.file, message)
