@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import pyarrow.compute as pc
 
@@ -115,8 +114,7 @@ class RewriteRun:
         if not races:
             if not planned.plan.options.partial_progress:
                 raise CommitConflict(f"The compaction did not land: {conflicts[0]} Run it again later.", conflicts)
-            self._record_failed_groups(lost, str(conflicts[0]))
-            self._count_failure(planned.plan, str(conflicts[0]), conflicts)
+            self._count_failed_commit(planned.plan, lost, str(conflicts[0]), conflicts)
             return
         context = planned.context.refreshed()
         paths = {path for g in lost for path in g.files["file_path"].to_pylist()}
@@ -137,7 +135,7 @@ class RewriteRun:
             target = planned.target(spec_id)
             if order is not None:  # the files record their order
                 target = replace(target, sort_order=order.sort).with_options(is_sorted=True, fanout=False)
-            job = RewriteJob(self._spark, planned.context.facts, target, self.verifies)
+            job = RewriteJob(self.context.spark(), planned.context.facts, target, self.verifies)
             if order is not None:
                 self._rewrite_sorted(plan, job, of_spec, order)
                 continue
@@ -214,7 +212,8 @@ class RewriteRun:
 
     def _waves(self, groups: Sequence[FileGroup]) -> Iterator[list[FileGroup]]:
         """Divide groups into jobs: large enough to keep every core busy, small enough to report progress."""
-        cores = self._spark.sparkContext.defaultParallelism if is_classic(self._spark) else 16
+        spark = self.context.spark()
+        cores = spark.sparkContext.defaultParallelism if is_classic(spark) else 16
         wave: list[FileGroup] = []
         for group in groups:
             wave.append(group)
@@ -223,10 +222,6 @@ class RewriteRun:
                 wave = []
         if wave:
             yield wave
-
-    @property
-    def _spark(self) -> Any:
-        return self.context.spark()
 
     # -- committing --------------------------------------------------------------------------------------------------
 
@@ -276,8 +271,7 @@ class RewriteRun:
         except NeveError as e:
             if not planned.plan.options.partial_progress:
                 raise
-            self._record_failed_groups([g for w in written for g in w.groups], str(e))
-            self._count_failure(planned.plan, str(e))
+            self._count_failed_commit(planned.plan, [g for w in written for g in w.groups], str(e))
             return None
 
     def _record_commit(self, written: Sequence[RewrittenGroups], snapshot_id: int | None) -> None:
@@ -304,8 +298,11 @@ class RewriteRun:
             bytes_added=result.bytes_added + sum(pc.sum(w.files["file_size_in_bytes"]).as_py() or 0 for w in written),
         )
 
-    def _count_failure(self, plan: RewritePlan, reason: str, conflicts: tuple[Conflict, ...] = ()) -> None:
+    def _count_failed_commit(
+        self, plan: RewritePlan, groups: Sequence[FileGroup], reason: str, conflicts: tuple[Conflict, ...] = ()
+    ) -> None:
         """Count a batch that was not committed; too many end the run."""
+        self._record_failed_groups(groups, reason)
         failed = self.result.failed_commits + 1
         self.result = replace(self.result, failed_commits=failed)
         max_failed = plan.options.max_failed_commits
