@@ -1,7 +1,6 @@
 """PyIceberg's catalogs, extended to load and commit tables of format versions 1 to 4."""
 
 from neve.catalog.base import NeveCatalog
-from neve.catalog.metadata_files import read_metadata
 from neve.catalog.open import adopt_catalog, open_catalog
 from neve.catalog.rest import RestCatalog
 from neve.catalog.sql import EmbeddedCatalog, SqlCatalog
@@ -11,7 +10,6 @@ from neve.catalog.swap import (
     MaybeSwapped,
     NotSwapped,
     RequirementFailed,
-    Swapped,
     SwapStatus,
 )
 from neve.catalog.tables import (
@@ -36,7 +34,6 @@ __all__ = [
     "RestCatalog",
     "SqlCatalog",
     "SwapStatus",
-    "Swapped",
     "adopt_catalog",
     "create_table",
     "drop_table",
@@ -44,7 +41,6 @@ __all__ = [
     "list_tables",
     "load_table",
     "open_catalog",
-    "read_metadata",
     "refresh_table",
     "register_table",
     "rename_table",
