@@ -54,11 +54,11 @@ def columns_of(metadata: TableMetadata) -> tuple[ColumnFacts, ...]:
     return tuple(columns)
 
 
-def schema_changes(schemas: Sequence[Schema]) -> Iterator[tuple[bool, str]]:
-    """Yield for each schema whether there is one before it, and what it changed, in words."""
+def schema_changes(schemas: Sequence[Schema]) -> Iterator[str]:
+    """Yield what each schema changed, in words that follow its name."""
     for before, after in zip((None, *schemas[:-1]), schemas, strict=True):
         if before is None:
-            yield False, f"{len(after.fields):,} columns"
+            yield f", {len(after.fields):,} columns"
             continue
         field_ids = {**fields_by_id(before), **fields_by_id(after)}
         changes = [change for i in field_ids for change in _field_changes(i, before, after)]
@@ -69,7 +69,7 @@ def schema_changes(schemas: Sequence[Schema]) -> Iterator[tuple[bool, str]]:
         elif not changes:
             has_same_identifiers = before.identifier_field_ids == after.identifier_field_ids
             changes = ["nothing" if has_same_identifiers else "other identifier fields"]
-        yield True, ", ".join(changes)
+        yield f": {', '.join(changes)}"
 
 
 def _field_changes(field_id: int, before: Schema, after: Schema, *, is_named: bool = True) -> Iterator[str]:
@@ -101,7 +101,7 @@ def schema_section(report: Report) -> Markup:
     """Render the columns of the table, including dropped ones."""
     live = sum(column.is_live for column in report.columns)
     dropped = len(report.columns) - live
-    lede = f"{plural(live, 'column')}, including nested ones, after {plural(report.schemas, 'schema')}"
+    lede = f"{plural(live, 'column')}, including nested ones, after {plural(len(report.metadata.schemas), 'schema')}"
     lede += f"; {plural(dropped, 'more column')} dropped." if dropped else "."
     heads = ("Id", "Column", "Type", "Null", "Default", "History", "Comment")
     rows = (
@@ -124,6 +124,6 @@ def properties_section(report: Report) -> Markup:
     """Render branches, tags and properties."""
     refs = ((r.name, r.kind, time_cell(r.at_ms), str(r.snapshot_id)) for r in report.history.refs)
     ref_table = table("Branches and tags", ("Name", "Kind", "At (UTC)", "Snapshot"), refs)
-    property_table = table("Properties", ("Property", "Value"), sorted(report.properties.items()))
+    property_table = table("Properties", ("Property", "Value"), sorted(report.metadata.properties.items()))
     lede = "Branches and tags keep snapshots from expiring; properties configure how the table is written."
     return panel("names", "Names and properties", lede, ref_table, property_table)

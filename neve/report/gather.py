@@ -14,7 +14,6 @@ from pyiceberg.schema import Schema
 from pyiceberg.table.sorting import SortField
 from pyiceberg.transforms import IdentityTransform
 
-from neve._version import __version__
 from neve.ops.context import TableContext
 from neve.plan.delete_index import match_deletes
 from neve.plan.metrics_filter import STATISTICS
@@ -49,11 +48,8 @@ def gather_report(context: TableContext, where: str | BooleanExpression | None =
     specs_in_use = tuple(s.spec_id for s in specs if s.amounts.files or s.is_default)
     return Report(
         name=context.name,
-        format_version=metadata.format_version,
-        location=metadata.location,
+        metadata=metadata,
         created_at_ms=time.time_ns() // 1_000_000,
-        snapshot_id=metadata.current_snapshot_id,
-        neve_version=__version__,
         total=measures.total(),
         sizes=sizes_of(measures, table.compaction.plan.options),
         specs=specs,
@@ -65,9 +61,7 @@ def gather_report(context: TableContext, where: str | BooleanExpression | None =
         maintenance=maintenance_of(context, table.compaction.plan),
         filter_matrix=filter_matrix_of(context.specs, specs_in_use, table.filter_facts()),
         columns=columns_of(metadata),
-        schemas=len(metadata.schemas),
         sort_order=", ".join(_sort_field_text(field, metadata.schema()) for field in metadata.sort_order().fields),
-        properties=dict(metadata.properties),
     )
 
 

@@ -37,10 +37,10 @@ def history_of(metadata: TableMetadata, first_seen: Mapping[int, int]) -> TableH
     for commit in commits:
         first_used.setdefault(commit.schema_id, commit.at_ms)
     schemas = schemas_in_order(metadata)
-    changes = []
-    for schema, (has_previous, change) in zip(schemas, schema_changes(schemas), strict=True):
-        what = f"schema {schema.schema_id}{':' if has_previous else ','} {change}"
-        changes.append(HistoryEvent("schema", first_used.get(schema.schema_id), what))
+    changes = [
+        HistoryEvent("schema", first_used.get(schema.schema_id), f"schema {schema.schema_id}{change}")
+        for schema, change in zip(schemas, schema_changes(schemas), strict=True)
+    ]
     changes += [HistoryEvent("spec", first_seen.get(i), f"spec {i}: {text}") for i, text in specs.items()]
     changes += [HistoryEvent(ref.kind, ref.at_ms, f"{ref.kind} {ref.name}") for ref in refs if ref.name != "main"]
     return TableHistory(

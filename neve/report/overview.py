@@ -47,7 +47,7 @@ def verdict_of(report: Report) -> Verdict:
 
 
 def _headline(report: Report, findings: Iterable[VerdictFinding]) -> str:
-    if report.snapshot_id is None:
+    if report.metadata.current_snapshot_id is None:
         return "Nobody has written to this table yet."
     if not report.total.files:
         return "The table is empty: no live data file."
@@ -180,7 +180,8 @@ def _failure(report: Report) -> Iterator[VerdictFinding]:
 
 
 def _nothing_to_do(report: Report) -> Iterator[VerdictFinding]:
-    if not report.maintenance.steps and not report.maintenance.failure and report.snapshot_id is not None:
+    outlook = report.maintenance
+    if not outlook.steps and not outlook.failure and report.metadata.current_snapshot_id is not None:
         yield VerdictFinding("fine", "maintain() has nothing to do.", "upkeep")
 
 
@@ -190,17 +191,18 @@ _SIGNS = {"act": "▲", "watch": "●", "fine": "✓"}
 
 def overview_header(report: Report) -> Markup:
     """Render the name of the table and the state that the report shows."""
+    metadata = report.metadata
     facts = [
-        f"format version {report.format_version}",
+        f"format version {metadata.format_version}",
         f"as of {format_time(report.created_at_ms)} UTC",
-        "no snapshot" if report.snapshot_id is None else f"snapshot {report.snapshot_id}",
+        "no snapshot" if metadata.current_snapshot_id is None else f"snapshot {metadata.current_snapshot_id}",
     ]
     return tag(
         "header",
         tag("p", "Table report", class_="kind"),
         tag("h1", name_markup(report.name, 120)),
         tag("p", " · ".join(facts), class_="facts"),
-        tag("p", name_markup(report.location), class_="facts"),
+        tag("p", name_markup(metadata.location), class_="facts"),
     )
 
 
@@ -224,7 +226,7 @@ def verdict_section(report: Report) -> Markup:
         ("Delete files", f"{deletes.files:,}", f"{format_percent(total.deleted_share)} of rows deleted"),
         ("Specs in use", f"{len(report.specs_in_use):,}", f"of {len(report.specs):,}"),
         ("Metadata", format_size(tree_bytes), plural(tree.manifests, "manifest")),
-        ("Snapshots", f"{report.history.snapshots:,}", plural(report.schemas, "schema")),
+        ("Snapshots", f"{report.history.snapshots:,}", plural(len(report.metadata.schemas), "schema")),
     )
     pairs = (tag("div", tag("dt", a), tag("dd", b), tag("dd", c, class_="aside")) for a, b, c in numbers)
     body = (headline, findings, tag("dl", *pairs))

@@ -14,8 +14,9 @@ from pathlib import Path
 
 from pyiceberg.expressions import BooleanExpression
 
+from neve._version import __version__
 from neve.display.format import format_time, plural
-from neve.display.html import Markup, card, join_markup, pairs_table, replace_unprintable, shorten_middle, tag
+from neve.display.html import Markup, card, join_markup, pairs_table, shorten_middle, tag
 from neve.errors import UserError
 from neve.ops.context import TableContext
 from neve.report.columns import properties_section, schema_section
@@ -45,14 +46,13 @@ _SECTIONS = (
 def render_page(report: Report) -> str:
     """Return the whole page as text."""
     links = join_markup(tag("a", title, href=f"#{anchor}") for anchor, title, _ in _SECTIONS)
-    version = replace_unprintable(report.neve_version)
     body = tag(
         "body",
         tag("a", "Skip to the verdict", href="#verdict", class_="skip"),
         overview_header(report),
         tag("nav", links, aria_label="Sections"),
         tag("main", verdict_section(report), *(render(report) for _, _, render in _SECTIONS)),
-        tag("footer", f"Created by Névé {version} from metadata only; no data file was opened."),
+        tag("footer", f"Created by Névé {__version__} from metadata only; no data file was opened."),
         tag("div", id="tip", hidden=True),
         Markup(f"<script>{_page_asset('page.js')}</script>"),
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 
 from neve.display.format import format_size, plural
 from neve.display.html import Markup, tag
@@ -29,8 +30,11 @@ def tree_of(
         files = sum(live_counts.get(m.path, 0) for m in group)
         nodes.append(ManifestGroup(kind, spec_id, len(group), sum(sizes.values()), files, is_inline))
     largest = sorted((m for m in manifests if not (m.is_view or m.is_inline)), key=lambda m: -m.length)[:_MOST_ROWS]
+    metadata_bytes = 0
+    with suppress(OSError, ValueError):  # the storage does not report sizes
+        metadata_bytes = len(context.io.new_input(context.iceberg.metadata_location))
     return MetadataTree(
-        _file_size(context, context.iceberg.metadata_location),
+        metadata_bytes,
         "root of version 4" if snapshot is not None and has_parquet_root(snapshot) else "manifest list",
         root_bytes,
         tuple(nodes),
@@ -43,20 +47,13 @@ def _manifest_kind(manifest: Manifest) -> str:
     return "vectors" if manifest.is_view else "deletes" if manifest.is_deletes else "data"
 
 
-def _file_size(context: TableContext, path: str) -> int:
-    try:
-        return len(context.io.new_input(path))
-    except (OSError, ValueError):  # the storage does not report sizes
-        return 0
-
-
 _LABELS = {"data": "data files", "vectors": "vectors, stored with data files"}
 
 
 def tree_section(report: Report) -> Markup:
     """Render the levels of the tree with their bytes, and the largest manifests."""
     tree = report.tree
-    if report.snapshot_id is None:
+    if report.metadata.current_snapshot_id is None:
         return panel("tree", "Metadata tree", "There is no snapshot, and so no tree.")
     manifest_size = format_size(sum(node.bytes for node in tree.nodes))
     lede = (

@@ -7,8 +7,9 @@ snapshots are cut to what a person can look at; the total number is kept next to
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
+from neve.model.metadata import TableMetadata
 from neve.ops.maintenance.maintain import Proposal
 from neve.plan.partition_filter import FilterStats
 from neve.tree.entries import Manifest
@@ -255,11 +256,8 @@ class Report:
     """The report of one state of a table."""
 
     name: str
-    format_version: int
-    location: str
+    metadata: TableMetadata
     created_at_ms: int
-    snapshot_id: int | None
-    neve_version: str
     total: FileTotals
     sizes: FileSizes
     specs: tuple[SpecFacts, ...]
@@ -271,9 +269,7 @@ class Report:
     maintenance: MaintenanceOutlook
     filter_matrix: FilterMatrix
     columns: tuple[ColumnFacts, ...]
-    schemas: int
     sort_order: str
-    properties: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def specs_in_use(self) -> tuple[SpecFacts, ...]:
