@@ -7,7 +7,7 @@ the totals are right, no file is listed twice, and no row id is used twice.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from itertools import pairwise
 
 import numpy as np
@@ -17,13 +17,16 @@ from neve.ops.audit.findings import Finding, Severity
 from neve.ops.audit.snapshot_index import Ints, SnapshotIndex
 from neve.tree.entries import Content
 
-Rule = Callable[[TableMetadata, str], Iterator[Finding]]
-
 
 def metadata_findings(metadata: TableMetadata, path: str) -> Iterator[Finding]:
     """Return all violations in the table metadata at a path."""
-    for rule in RULES:
-        yield from rule(metadata, path)
+    yield from defaults_exist(metadata, path)
+    yield from references_point_at_snapshots(metadata, path)
+    yield from snapshots_are_distinct(metadata, path)
+    yield from sequence_numbers_ascend(metadata, path)
+    yield from ancestry_ends(metadata, path)
+    yield from snapshot_schemas_exist(metadata, path)
+    yield from row_ids_are_reserved(metadata, path)
 
 
 def defaults_exist(metadata: TableMetadata, path: str) -> Iterator[Finding]:
@@ -116,17 +119,6 @@ def row_ids_are_reserved(metadata: TableMetadata, path: str) -> Iterator[Finding
     for (_, end, one), (start, _, other) in pairwise(taken):
         if start < end:
             yield Finding("row-ids", path, f"Snapshots {one} and {other} took the same row ids from {start} on.")
-
-
-RULES: tuple[Rule, ...] = (
-    defaults_exist,
-    references_point_at_snapshots,
-    snapshots_are_distinct,
-    sequence_numbers_ascend,
-    ancestry_ends,
-    snapshot_schemas_exist,
-    row_ids_are_reserved,
-)
 
 
 # -- the files of a snapshot -------------------------------------------------------------------------------------------
