@@ -39,10 +39,8 @@ def create_table(
     texts.pop("format-version", None)
     _ensure_namespace(catalog, parts[:-1])
     location = _absolute_location(location) if location else _default_location(catalog, parts)
-    try:
+    with _translate_taken_name(parts, "Load it, or choose another name."):
         return catalog.create(parts, NewTable(schema, spec, sort_order, location, texts, version))
-    except TableAlreadyExistsError as e:
-        raise UserError(f"Table {'.'.join(parts)} already exists. Load it, or choose another name.") from e
 
 
 def load_table(catalog: NeveCatalog, identifier: str | Identifier) -> Table:
@@ -72,11 +70,8 @@ def rename_table(catalog: NeveCatalog, identifier: str | Identifier, new_identif
         if parts not in catalog.list_tables(parts[:-1]):
             catalog.load_table(parts)  # some catalogs ignore the case of names
     _ensure_namespace(catalog, new_parts[:-1])
-    try:
-        with _translate_missing_table(catalog, parts):
-            return catalog.rename_table(parts, new_parts)
-    except TableAlreadyExistsError as e:
-        raise UserError(f"Table {'.'.join(new_parts)} already exists. Choose another name.") from e
+    with _translate_taken_name(new_parts), _translate_missing_table(catalog, parts):
+        return catalog.rename_table(parts, new_parts)
 
 
 def register_table(catalog: NeveCatalog, identifier: str | Identifier, metadata_location: str) -> Table:
@@ -84,10 +79,8 @@ def register_table(catalog: NeveCatalog, identifier: str | Identifier, metadata_
     parts, metadata_location = identifier_of(identifier), _absolute_location(metadata_location)
     read_metadata(catalog._load_file_io(EMPTY_DICT, metadata_location), metadata_location)
     _ensure_namespace(catalog, parts[:-1])
-    try:
+    with _translate_taken_name(parts):
         return catalog.register_table(parts, metadata_location)
-    except TableAlreadyExistsError as e:
-        raise UserError(f"Table {'.'.join(parts)} already exists. Choose another name.") from e
 
 
 def _absolute_location(location: str) -> str:
@@ -164,3 +157,11 @@ def _translate_missing_table(catalog: NeveCatalog, parts: Identifier) -> Iterato
     except (NoSuchTableError, NoSuchNamespaceError) as e:
         names = map(".".join, list_tables(catalog))
         raise UnknownName("table", ".".join(parts), names, f"catalog {catalog.name!r}") from e
+
+
+@contextlib.contextmanager
+def _translate_taken_name(parts: Identifier, advice: str = "Choose another name.") -> Iterator[None]:
+    try:
+        yield
+    except TableAlreadyExistsError as e:
+        raise UserError(f"Table {'.'.join(parts)} already exists. {advice}") from e
