@@ -22,8 +22,9 @@ def create_ref(context: TableContext, name: str, snapshot_id: int | None, kind: 
     """Create a branch or tag at a snapshot."""
     if not isinstance(name, str) or not name.strip():
         raise UserError(f"A {kind} needs a name, not {name!r}.")
-    if name in context.metadata.refs:
-        raise UserError(f"Table {context.name} already has a {_ref_kind(context, name)} {name!r}. Drop it first.")
+    if existing := context.metadata.refs.get(name):
+        other = existing.snapshot_ref_type.value
+        raise UserError(f"Table {context.name} already has a {other} {name!r}. Drop it first.")
     snapshot = context.snapshot(snapshot_id)
     if snapshot is None:
         raise UserError(f"Cannot create the {kind} {name!r}: table {context.name} has no snapshot yet.")
@@ -34,7 +35,7 @@ def drop_ref(context: TableContext, name: str, kind: str) -> None:
     """Drop a branch or tag; `main` cannot be dropped."""
     if name == "main":
         raise UserError("The branch 'main' is the table itself and cannot be dropped.")
-    names = [n for n in context.metadata.refs if _ref_kind(context, n) == kind]
+    names = [n for n, ref in context.metadata.refs.items() if ref.snapshot_ref_type.value == kind]
     if name not in names:
         raise UnknownName(kind, name, names, f"table {context.name}")
     _commit_ref_change(context, name, RemoveSnapshotRefUpdate(ref_name=name))
@@ -106,7 +107,3 @@ def _commit_ref_change(context: TableContext, name: str, update: TableUpdate) ->
         return (AssertRefSnapshotId(ref=name, snapshot_id=expected_snapshot_id),), (update,)
 
     commit_updates(context, change, f"change of reference {name!r}")
-
-
-def _ref_kind(context: TableContext, name: str) -> str:
-    return context.metadata.refs[name].snapshot_ref_type.value
