@@ -189,7 +189,7 @@ class RemoveOrphanFiles(Verb[OrphanPlan, OrphanResult]):
         if not is_own and pc.any(is_inside_all(reachable_paths, [location])).as_py() is not True:
             # Everything in it would be an orphan.
             raise UserError(f"Cannot remove orphan files in {location}: table {context.name} has no file there.")
-        own_folders = _table_folders_in(reachable_paths) | write_folders
+        own_folders = {canonical_path(folder) for folder in _table_folders_in(reachable_paths)} | write_folders
         _refuse_inside_others(context, location, own_folders)
         self._refuse_shared(context, stored, location, reachable_paths)
         others = _other_tables_in(stored["path"], own_folders)
@@ -309,14 +309,12 @@ def _refuse_inside_others(context: TableContext, location: str, own_folders: set
 
 def _other_tables_in(paths: Any, own_folders: set[str]) -> tuple[str, ...]:
     """Return the folders that hold other tables: they have a metadata folder of their own."""
-    folders = _table_folders_in(paths, as_is=True)
-    return tuple(sorted(folder for folder in folders if canonical_path(folder) not in own_folders))
+    return tuple(sorted(f for f in _table_folders_in(paths) if canonical_path(f) not in own_folders))
 
 
-def _table_folders_in(paths: Any, as_is: bool = False) -> set[str]:
+def _table_folders_in(paths: Any) -> set[str]:
     """Return the folders above the metadata files among some paths."""
     metadata_paths = paths.filter(pc.match_substring_regex(paths, _METADATA_PATH_PATTERN))
-    metadata_paths = metadata_paths if as_is else canonical_path_all(metadata_paths)
     return {path.rsplit("/", 2)[0] for path in metadata_paths.to_pylist()}
 
 

@@ -190,24 +190,19 @@ class _DeleteRewrite:
 
     def write_files(self) -> tuple[EntryTable, EntryTable]:
         """Write the new delete files; returns the replaced and the added ones."""
-        scan = replace(self.plan.scan, files=with_ordinals(self.plan.scan.files))
+        specs, scan = self.context.specs, replace(self.plan.scan, files=with_ordinals(self.plan.scan.files))
         has_equality_deletes = _covered_files(scan, self.plan.equality_deletes)
-        removed, added = [self.plan.replaced], []
+        pairs = []
         if has_equality_deletes.any():
-            old, new = self._replace_equality_deletes(scan.only(has_equality_deletes))
-            removed.append(old)
-            added.append(new)
+            pairs.append(self._replace_equality_deletes(scan.only(has_equality_deletes)))
         others = scan.only(~has_equality_deletes)
-        for rows in self.plan.groups:
-            old, new = self._replace_position_deletes(others, self.plan.replaced.take(rows))
-            removed.append(old)
-            added.append(new)
-        deletes = EntryTable.concat(removed, self.context.specs)
+        pairs += [self._replace_position_deletes(others, self.plan.replaced.take(rows)) for rows in self.plan.groups]
+        deletes = EntryTable.concat([self.plan.replaced, *(removed for removed, _ in pairs)], specs)
         # Each delete file once; vectors in a shared file differ by their offset.
         first_rows: dict[tuple[str, int | None], int] = {}
         for row, key in enumerate(zip(*(deletes[n].to_pylist() for n in ("file_path", "content_offset")), strict=True)):
             first_rows.setdefault(key, row)
-        return deletes.take(list(first_rows.values())), EntryTable.concat(added, self.context.specs)
+        return deletes.take(list(first_rows.values())), EntryTable.concat([added for _, added in pairs], specs)
 
     def _replace_equality_deletes(self, scan: ScanPlan) -> tuple[EntryTable, EntryTable]:
         """Write the positions of dead rows in files with equality deletes; one job finds the live rows."""
