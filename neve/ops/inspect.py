@@ -11,6 +11,7 @@ All of them are read from metadata; no data file is opened. Partitions are a str
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import wraps
@@ -20,6 +21,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyiceberg.conversions import from_bytes
+from pyiceberg.partitioning import PartitionField
 
 from neve.io.untrusted import translate_parse_errors
 from neve.model.partition import Specs, partition_text
@@ -244,15 +246,12 @@ def _select(entries: EntryTable, names: tuple[str, ...]) -> pa.Table:
 
 def partition_struct(entries: EntryTable) -> pa.Array:
     """Return the union tuple as a struct; fields are named as in the newest spec, absent ones are null."""
-    names = [u.field.name for u in entries.specs.union]
-    fields = [
-        (u.column, u.field.name if names.count(u.field.name) == 1 else f"{u.field.name}_{u.column[1:]}")
-        for u in entries.specs.union
-    ]
-    if not fields:
+    union = entries.specs.union
+    if not union:
         return pa.nulls(len(entries))
-    columns = [entries[column].combine_chunks() for column, _ in fields]
-    return pa.StructArray.from_arrays(columns, names=[name for _, name in fields])
+    uses = Counter(u.field.name for u in union)
+    names = [u.field.name if uses[u.field.name] == 1 else f"{u.field.name}_{u.column[1:]}" for u in union]
+    return pa.StructArray.from_arrays([entries[u.column].combine_chunks() for u in union], names=names)
 
 
 def _live_files(manifest: Manifest) -> int | None:
@@ -272,23 +271,20 @@ def _sum_if_known(numbers: list[int | None]) -> int | None:
 def _partition_summary_rows(manifest: Manifest, specs: Specs) -> list[dict[str, Any]]:
     if manifest.spec_id == MIXED_SPECS:
         return []
-    fields = specs.partition_type(manifest.spec_id).fields
-    transforms = [f.transform for f in specs[manifest.spec_id].fields]
 
-    def bound_text(bound: bytes | None, at: int) -> str | None:
-        kind: Any = fields[at].field_type
-        return None if bound is None else partition_text(transforms[at], kind, from_bytes(kind, bound))
+    def bound_text(bound: bytes | None, field: PartitionField) -> str | None:
+        kind: Any = specs.result_type(field)
+        return None if bound is None else partition_text(field.transform, kind, from_bytes(kind, bound))
 
     return [
         {
-            "field": fields[at].name,
-            "contains_null": s.contains_null,
-            "contains_nan": s.contains_nan,
-            "lower_bound": bound_text(s.lower_bound, at),
-            "upper_bound": bound_text(s.upper_bound, at),
+            "field": field.name,
+            "contains_null": summary.contains_null,
+            "contains_nan": summary.contains_nan,
+            "lower_bound": bound_text(summary.lower_bound, field),
+            "upper_bound": bound_text(summary.upper_bound, field),
         }
-        for at, s in enumerate(manifest.partitions or ())
-        if at < len(fields)
+        for summary, field in zip(manifest.partitions or (), specs[manifest.spec_id].fields, strict=False)
     ]
 
 
