@@ -288,42 +288,33 @@ def _partition_summary_rows(manifest: Manifest, specs: Specs) -> list[dict[str, 
     ]
 
 
-def _types(fields: str) -> dict[str, pa.DataType]:
-    return {name: pa.type_for_alias(kind) for name, kind in (field.split() for field in fields.split(", "))}
+def _schema(fields: str, **nested: pa.DataType) -> pa.Schema:
+    """Return a schema from the names and types of its columns; `nested` has the types that are not in Arrow's list."""
+    own_types = {"time": pa.timestamp("ms", "UTC"), **nested}
+    pairs = (field.split() for field in fields.split(", "))
+    return pa.schema([(name, own_types.get(kind) or pa.type_for_alias(kind)) for name, kind in pairs])
 
 
-_MILLISECONDS = pa.timestamp("ms", "UTC")
-_SPEC_FIELD = pa.struct(
-    _types("field_id int32, name string, transform string, source_id int32, source string, type string")
+_SPEC_FIELD = _schema("field_id int32, name string, transform string, source_id int32, source string, type string")
+_SPECS = _schema("spec_id int32, is_default bool, fields list", list=pa.list_(pa.struct(_SPEC_FIELD)))
+_SNAPSHOTS = _schema(
+    "committed_at time, snapshot_id int64, parent_id int64, sequence_number int64, operation string, "
+    "manifest_list string, summary map",
+    map=pa.map_(pa.string(), pa.string()),
 )
-_SPECS = pa.schema(_types("spec_id int32, is_default bool") | {"fields": pa.list_(_SPEC_FIELD)})
-_SNAPSHOTS = pa.schema(
-    {"committed_at": _MILLISECONDS}
-    | _types("snapshot_id int64, parent_id int64, sequence_number int64, operation string, manifest_list string")
-    | {"summary": pa.map_(pa.string(), pa.string())}
+_HISTORY = _schema("made_current_at time, snapshot_id int64, is_current_ancestor bool")
+_REFS = _schema(
+    "name string, type string, snapshot_id int64, max_ref_age_ms int64, max_snapshot_age_ms int64, "
+    "min_snapshots_to_keep int32"
 )
-_HISTORY = pa.schema({"made_current_at": _MILLISECONDS} | _types("snapshot_id int64, is_current_ancestor bool"))
-_REFS = pa.schema(
-    _types(
-        "name string, type string, snapshot_id int64, max_ref_age_ms int64, max_snapshot_age_ms int64, "
-        "min_snapshots_to_keep int32"
-    )
+_TREE = _schema(
+    "depth int8, kind string, path string, spec_id int32, bytes int64, files int64, rows int64, sequence_number int64"
 )
-_TREE = pa.schema(
-    _types(
-        "depth int8, kind string, path string, spec_id int32, bytes int64, files int64, rows int64, "
-        "sequence_number int64"
-    )
-)
-_SUMMARY = pa.struct(
-    _types("field string, contains_null bool, contains_nan bool, lower_bound string, upper_bound string")
-)
-_MANIFESTS = pa.schema(
-    _types(
-        "content int8, path string, length int64, partition_spec_id int32, sequence_number int64, "
-        "min_sequence_number int64, added_snapshot_id int64, added_files_count int32, existing_files_count int32, "
-        "deleted_files_count int32, added_rows_count int64, existing_rows_count int64, deleted_rows_count int64, "
-        "first_row_id int64"
-    )
-    | {"partition_summaries": pa.list_(_SUMMARY)}
+_SUMMARY = _schema("field string, contains_null bool, contains_nan bool, lower_bound string, upper_bound string")
+_MANIFESTS = _schema(
+    "content int8, path string, length int64, partition_spec_id int32, sequence_number int64, "
+    "min_sequence_number int64, added_snapshot_id int64, added_files_count int32, existing_files_count int32, "
+    "deleted_files_count int32, added_rows_count int64, existing_rows_count int64, deleted_rows_count int64, "
+    "first_row_id int64, partition_summaries list",
+    list=pa.list_(pa.struct(_SUMMARY)),
 )
