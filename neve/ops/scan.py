@@ -130,10 +130,7 @@ class Scan:
         other conditions, and reads if a condition may leave little of many gigabytes. Columns that Spark would round
         are always read in this process. `engine` chooses one or the other.
         """
-        if self._runs_in_process(engine):
-            return self._read_locally(self.limit)
-        with self._translate_spark_errors():
-            return self.to_spark().toArrow()
+        return self._read_arrow(engine, self.limit)
 
     def to_batches(self, engine: Engine = "auto") -> pa.RecordBatchReader:
         """Return the rows as a stream of Arrow batches that holds a few of them in memory; see `to_arrow`."""
@@ -149,11 +146,7 @@ class Scan:
 
     def head(self, count: int = 20) -> pa.Table:
         """Return the first rows, in no certain order, as an Arrow table; a large table is not read as a whole."""
-        limit = count if self.limit is None else min(count, self.limit)
-        if self._runs_in_process("auto"):
-            return self._read_locally(limit)
-        with self._translate_spark_errors():
-            return self.to_spark().limit(limit).toArrow()
+        return self._read_arrow("auto", count if self.limit is None else min(count, self.limit))
 
     def to_pandas(self) -> Any:
         """Return the rows as a pandas DataFrame in this process."""
@@ -262,7 +255,11 @@ class Scan:
         rows = read_dataframe(self.context.spark(), plan, self._facts, plan.metadata_columns)
         return rows if self._condition is None else rows.where(self._condition)
 
-    def _read_locally(self, limit: int | None) -> pa.Table:
+    def _read_arrow(self, engine: Engine, limit: int | None) -> pa.Table:
+        if not self._runs_in_process(engine):
+            with self._translate_spark_errors():
+                rows = self.to_spark()
+                return (rows if limit is None else rows.limit(limit)).toArrow()
         plan, where = self._local_plan()
         with translate_parse_errors(self.context.iceberg.metadata_location, "a table whose rows can be read"):
             return read_table(plan, self._facts, where, limit=limit).select(self._result_names)
