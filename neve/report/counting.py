@@ -39,12 +39,10 @@ class FileMeasures:
         undecided: Numbers,
         outside: Numbers,
     ) -> FileMeasures:
-        """Measure data files: `pairs` are the delete files that apply to them, the masks what was decided about each.
-
-        The deleted rows of a delete file that applies to several data files are divided evenly between them.
-        """
+        """Measure data files: `pairs` are the delete files that apply to them, the masks what was decided on each."""
         file, delete = pairs["file"].to_numpy(), pairs["delete"].to_numpy()
         size, content = files.numpy("file_size_in_bytes"), deletes.numpy("content")
+        # The deleted rows of a delete file that applies to several data files are divided evenly between them.
         uses = np.maximum(np.bincount(delete, minlength=len(deletes)), 1)
         deleted_rows = np.where(content == Content.POSITION_DELETES, deletes.numpy("record_count") / uses, 0.0)[delete]
         is_equality = (content == Content.EQUALITY_DELETES)[delete]

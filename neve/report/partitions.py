@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 from uuid import UUID
 
 import numpy as np
@@ -93,22 +92,21 @@ def spec_facts(measures: FileMeasures, default_id: int) -> tuple[SpecFacts, ...]
     for index, (start, end) in enumerate(zip(starts.tolist(), ends.tolist(), strict=True)):
         cell = MapCell(firsts[index], lasts[index], end - start, totals_of(totals, index))
         cells_by_spec[int(partitions.spec_ids[start])].append(cell)
-    facts = []
-    for spec_id, spec in sorted(specs.by_id.items()):
-        own = cells_by_spec[spec_id]
-        sums: dict[str, Any] = {n: sum(getattr(cell.amounts, n) for cell in own) for n in FileTotals.__slots__}
-        facts.append(
-            SpecFacts(
-                spec_id,
-                spec_id == default_id,
-                describe_spec(spec),
-                sum(cell.partitions for cell in own),
-                FileTotals(**{**sums, "has_equality_deletes": bool(sums["has_equality_deletes"])}),
-                tuple(own),
-                tuple(f.name for f in spec.fields if isinstance(f.transform, UnknownTransform)),
-            )
+    spec_ids = sorted(specs.by_id)
+    spec_of_file = np.searchsorted(spec_ids, measures.files.numpy("spec_id"))
+    totals_by_spec = measures.totals_by_group(spec_of_file, len(spec_ids))
+    return tuple(
+        SpecFacts(
+            spec_id,
+            spec_id == default_id,
+            describe_spec(specs[spec_id]),
+            sum(cell.partitions for cell in cells_by_spec[spec_id]),
+            totals_of(totals_by_spec, number),
+            tuple(cells_by_spec[spec_id]),
+            tuple(f.name for f in specs[spec_id].fields if isinstance(f.transform, UnknownTransform)),
         )
-    return tuple(facts)
+        for number, spec_id in enumerate(spec_ids)
+    )
 
 
 def worst_partitions(measures: FileMeasures, most: int) -> tuple[tuple[tuple[int, MapCell], ...], int]:
