@@ -67,15 +67,13 @@ def covered_files_are_live(index: SnapshotIndex, pairs: Ints) -> Iterator[Findin
 
 
 def partitions_agree(index: SnapshotIndex, pairs: Ints) -> Iterator[Finding]:
-    """Check that a delete has the spec and partition of its data file, and no lower sequence number.
-
-    Readers do not apply it otherwise. Two NaN values are equal.
-    """
+    """Check spec, partition and sequence number of deletes: readers do not apply those that do not fit their file."""
     deletes, data = pairs[pairs[:, 1] >= 0].T
     elsewhere = np.zeros(len(deletes), bool)
     for name in ("spec_id", *(u.column for u in index.entries.specs.union)):
         left, right = (index.entries[name].take(pa.array(rows)) for rows in (deletes, data))
         equal = pc.fill_null(pc.equal(left, right), False)
+        # Two NaN values are equal.
         alike = pc.or_(equal, pc.and_(*(pc.is_null(side, nan_is_null=True) for side in (left, right))))
         elsewhere |= ~pc.and_(alike, pc.equal(pc.is_null(left), pc.is_null(right))).to_numpy()
     numbers = index.entries["sequence_number"].fill_null(0).to_numpy()

@@ -113,10 +113,7 @@ def header_agrees(opened: OpenedManifest) -> Iterator[Finding]:
 
 
 def tuple_fits_spec(opened: OpenedManifest) -> Iterator[Finding]:
-    """Check that the partition record has the fields of the manifest's spec.
-
-    Manifests of early writers have no field ids; their partition fields are read by position.
-    """
+    """Check that the partition record has the fields of the manifest's spec."""
     record: Any = opened.header.schema
     for step in ("data_file", "partition"):
         fields = record.get("fields", []) if isinstance(record, dict) else []
@@ -125,6 +122,7 @@ def tuple_fits_spec(opened: OpenedManifest) -> Iterator[Finding]:
         return
     spec_ids = [f.field_id for f in opened.entries.specs[opened.manifest.spec_id].fields]
     field_ids = [f.get("field-id") for f in record["fields"]]
+    # Manifests of early writers have no field ids; their partition fields are read by position.
     fits = len(field_ids) == len(spec_ids) and (None in field_ids or set(field_ids) == set(spec_ids))
     if not fits:
         message = f"Partitions have the fields {field_ids}; spec {opened.manifest.spec_id} has {spec_ids}."
@@ -167,11 +165,8 @@ def entry_sequence_numbers_fit(opened: OpenedManifest) -> Iterator[Finding]:
 
 
 def counts_agree(opened: OpenedManifest) -> Iterator[Finding]:
-    """Check the number of entries of each status in the list, and their rows; v1 lists may omit counts.
-
-    A modified entry counts as an existing one. The counts include the entries that the list hides.
-    """
-    if opened.manifest.is_view or opened.manifest.hides_entries:
+    """Check the number of entries of each status in the list, and their rows; v1 lists may omit counts."""
+    if opened.manifest.is_view or opened.manifest.hides_entries:  # the counts include the entries that the list hides
         return
     status, rows = opened.entries.numpy("status"), opened.entries.numpy("record_count")
     status = np.where(status == Status.MODIFIED, Status.EXISTING, status)
@@ -185,10 +180,7 @@ def counts_agree(opened: OpenedManifest) -> Iterator[Finding]:
 
 
 def oldest_number_is_stated(opened: OpenedManifest) -> Iterator[Finding]:
-    """Check that no live entry has a lower sequence number than the list says.
-
-    A number below that of every entry is only a note: readers open the manifest in vain.
-    """
+    """Check that no live entry has a lower sequence number than the list says."""
     if opened.manifest.is_view:
         return  # the list has the number of the data files here, not of the deletes stored with them
     numbers = opened.entries["sequence_number"].fill_null(opened.manifest.sequence_number).to_numpy()
@@ -199,7 +191,7 @@ def oldest_number_is_stated(opened: OpenedManifest) -> Iterator[Finding]:
     if stated > oldest:
         message = f"The oldest live file is numbered {oldest}; the list says {stated}."
         yield Finding("min-sequence-number", opened.manifest.file, message)
-    elif stated < int(numbers.min()):
+    elif stated < int(numbers.min()):  # only a note: readers open the manifest in vain
         message = f"The oldest file is numbered {int(numbers.min())}; the list says {stated}."
         yield Finding("min-sequence-number", opened.manifest.file, message, "note")
 

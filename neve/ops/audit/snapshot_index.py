@@ -99,16 +99,13 @@ def adding_snapshots_are_named(root: SnapshotRoot) -> Iterator[Finding]:
 
 
 def row_ids_are_assigned(root: SnapshotRoot) -> Iterator[Finding]:
-    """Check that with row lineage every data manifest has a first row id, and no delete manifest has one.
-
-    Without it readers ignore the row ids of the files.
-    """
+    """Check that with row lineage every data manifest has a first row id, and no delete manifest has one."""
     if root.snapshot.first_row_id is None:
         return
     for m in root.manifests:
         if m.is_deletes and m.first_row_id is not None:
             yield Finding("row-ids", m.path, f"Holds deletes, but has a first row id {m.first_row_id}.")
-        elif not m.is_deletes and m.first_row_id is None and not m.is_inline:
+        elif not m.is_deletes and m.first_row_id is None and not m.is_inline:  # readers ignore the ids of its files
             message = f"Has no first row id in snapshot {root.snapshot.snapshot_id}, which tracks rows."
             yield Finding("row-ids", m.path, message)
 
