@@ -102,18 +102,16 @@ def list_tables(catalog: NeveCatalog, namespace: str | Identifier | None = None)
 
 def identifier_of(identifier: str | Identifier) -> Identifier:
     """Split a table name: 'db.events' or ('db', 'events'), at least a namespace and a name."""
-    if not isinstance(identifier, str) and not (
-        isinstance(identifier, tuple | list) and all(isinstance(part, str) for part in identifier)
-    ):
+    parts = identifier.split(".") if isinstance(identifier, str) else identifier
+    if not isinstance(parts, tuple | list) or not all(isinstance(part, str) for part in parts):
         raise UserError(f"Give a table by its name, as in 'db.events', not {identifier!r}.")
-    parts = tuple(identifier.split(".")) if isinstance(identifier, str) else tuple(identifier)
     shown = ".".join(parts)
     if len(parts) < 2:
         raise UserError(f"Table name {shown!r} needs a namespace, as in 'db.{shown or 'events'}'.")
     for part in parts:
         if not part or part in (".", "..") or not part.isprintable() or "/" in part or "\\" in part:
             raise UserError(f"Table name {shown!r} has a part {part!r} that cannot be a name.")
-    return parts
+    return tuple(parts)
 
 
 def _all_namespaces(catalog: NeveCatalog, parent: Identifier = ()) -> Iterator[Identifier]:

@@ -113,11 +113,10 @@ class RewriteManifests(SnapshotVerb[ManifestPlan, RewriteManifestsResult]):
         committed = execution.committed
         if committed.snapshot_id is None:
             return RewriteManifestsResult(manifests_kept=plan.manifests_kept, reruns=execution.reruns)
-        summary = committed.summary
         return RewriteManifestsResult(
             snapshot_id=committed.snapshot_id,
             manifests_rewritten=plan.manifests,
-            manifests_added=int(summary.get("manifests-created", 0)),
+            manifests_added=int(committed.summary.get("manifests-created", 0)),
             manifests_kept=plan.manifests_kept,
             files=plan.files,
             attempts=committed.attempts,

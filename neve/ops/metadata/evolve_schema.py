@@ -106,12 +106,11 @@ class SchemaChange(UpdateSchema):
 
     def find(self, path: ColumnPath) -> NestedField:
         """Return the column of a name or path, as it was before the change."""
+        name = _dotted_name(path)
         try:
-            return self._schema.find_field(_dotted_name(path), self._case_sensitive)
+            return self._schema.find_field(name, self._case_sensitive)
         except ValueError:
-            raise UnknownName(
-                "column", _dotted_name(path), ids_by_name(self._schema), f"table {self.context.name}"
-            ) from None
+            raise UnknownName("column", name, ids_by_name(self._schema), f"table {self.context.name}") from None
 
     def add_column(
         self,
