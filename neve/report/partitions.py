@@ -243,8 +243,7 @@ def _cell_texts(cell: MapCell) -> Iterator[str]:
 def _worst_table(report: Report) -> Markup:
     if not report.worst_partitions:
         return Markup()
-    has_filter = report.filter_matrix.filter_facts is not None
-    width = 9 if has_filter else 8
+    width = 8 if report.filter_matrix.filter_facts is None else 9  # the last column is about the filter
     heads = ("Partition", "Spec", "Files", "To rewrite", "Bytes", "Mean size", "Deletes", "Rows deleted", "Filter")
     rows = []
     for spec_id, cell in report.worst_partitions:

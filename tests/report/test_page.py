@@ -84,7 +84,8 @@ def test_what_was_planted_comes_out_as_text(hostile_report: Report):
 
 
 def test_names_beyond_any_measure_are_cut(hostile_report: Report):
-    found = replace(hostile_report, name="n" * 100_000, location="l" * 100_000, properties={"p" * 90_000: "v" * 90_000})
+    names = {"location": "l" * 100_000, "properties": {"p" * 90_000: "v" * 90_000}}
+    found = replace(hostile_report, name="n" * 100_000, metadata=hostile_report.metadata.model_copy(update=names))
     assert len(render_page(found)) < 400_000
 
 

@@ -67,7 +67,10 @@ def covered_files_are_live(index: SnapshotIndex, pairs: Ints) -> Iterator[Findin
 
 
 def partitions_agree(index: SnapshotIndex, pairs: Ints) -> Iterator[Finding]:
-    """Check spec, partition and sequence number of deletes: readers do not apply those that do not fit their file."""
+    """Check that a delete has the spec and partition of its data file, and no lower sequence number.
+
+    Readers do not apply it otherwise.
+    """
     deletes, data = pairs[pairs[:, 1] >= 0].T
     elsewhere = np.zeros(len(deletes), bool)
     for name in ("spec_id", *(u.column for u in index.entries.specs.union)):

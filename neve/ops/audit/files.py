@@ -53,14 +53,10 @@ _DELETE_COLUMNS: dict[int, ice.IcebergType] = {DELETE_PATH_ID: ice.StringType(),
 
 @dataclass(frozen=True, slots=True)
 class ColumnRange:
-    """The range and null count of one column of one file, from its footer.
-
-    The ends are comparable values as in `neve.model.values`: integers, floats, decimals or bytes, in the units of the
-    table's type.
-    """
+    """The range and null count of one column of one file, from its footer, in the units of the table's type."""
 
     field_id: int
-    low: Any  # None: no comparable value, or not in the footer
+    low: Any  # comparable as in `neve.model.values`; None: no comparable value, or not in the footer
     high: Any
     nulls: int | None  # None: not in the footer, or the column is nested
 

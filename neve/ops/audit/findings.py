@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from neve.display.format import plural
 from neve.display.html import SummaryMixin
-from neve.errors import CorruptFile, LimitExceeded, MissingFile, NeveError, UnsupportedFeature
+from neve.errors import LimitExceeded, MissingFile, NeveError, UnsupportedFeature
 from neve.tree.entries import EntryTable
 
 Severity = Literal["error", "note"]
@@ -84,7 +84,7 @@ def error_finding(path: str, error: Exception) -> Finding:
             return Finding("missing-file", path, str(error))
         case UnsupportedFeature() | LimitExceeded():
             return Finding("unsupported-file", path, str(error), "note")
-        case CorruptFile() | NeveError():
+        case NeveError():
             return Finding("unreadable-file", path, str(error))
         case _:
             return Finding("unreadable-file", path, f"Cannot read {path}: {type(error).__name__}: {error}")
