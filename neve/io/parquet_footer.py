@@ -1,4 +1,4 @@
-"""Decode the column statistics in the footer of an untrusted Parquet file.
+"""Decode the column statistics and the encodings in the footer of an untrusted Parquet file.
 
 Arrow's column chunk metadata ends the process if the footer contradicts itself: its C++ exception cannot reach Python.
 So untrusted footers are decoded here (`neve.io.thrift`).
@@ -21,11 +21,15 @@ _TAIL = struct.Struct("<I4s")
 _LIMIT = 64 << 20
 
 # Parquet's fields by number
-_ROW_GROUPS, COLUMN_ORDERS, _CHUNKS, _CHUNK_METADATA, _TYPE, _NUM_VALUES, _STATISTICS = 4, 7, 1, 3, 1, 5, 12
+_ROW_GROUPS, COLUMN_ORDERS, _CHUNKS, _CHUNK_METADATA, _TYPE, _PATH, _NUM_VALUES, _STATISTICS = 4, 7, 1, 3, 1, 3, 5, 12
+_PAGE_ENCODINGS, _PAGE_KIND, _PAGE_ENCODING = 13, 1, 2
 _OLD_MAX, _OLD_MIN, _NULL_COUNT, _MAX, _MIN, _MAX_IS_EXACT, _MIN_IS_EXACT = 1, 2, 3, 5, 6, 7, 8
 
 _FIXED_WIDTH = {0: "<?", 1: "<i", 2: "<q", 4: "<f", 5: "<d"}  # by physical type: boolean, int32, int64, float, double
-_BYTE_ARRAYS = (6, 7)  # byte array, fixed-length byte array
+_BYTE_ARRAY, _FIXED_LENGTH_BYTE_ARRAY = 6, 7
+_BYTE_ARRAYS = (_BYTE_ARRAY, _FIXED_LENGTH_BYTE_ARRAY)
+_DATA_PAGES = (0, 3)  # old and new
+_DICTIONARY_ENCODINGS = (2, 8)  # old and new
 
 PhysicalValue = bool | int | float | bytes
 
@@ -111,6 +115,30 @@ def _chunk_statistics(chunk: dict[int, Any], is_ordered: bool) -> ChunkStatistic
         statistics.get(_MIN_IS_EXACT, True) is True,
         statistics.get(_MAX_IS_EXACT, True) is True,
     )
+
+
+def dictionary_columns(footer: Footer) -> set[str]:
+    """Return the top-level columns of byte arrays whose pages all refer to a dictionary, in every row group."""
+    chunks = [
+        _struct_field(chunk, _CHUNK_METADATA)
+        for group in _struct_list(footer.fields, _ROW_GROUPS)
+        for chunk in _struct_list(group, _CHUNKS)
+    ]
+    paths = [(_column_path(metadata), _refers_to_dictionary(metadata)) for metadata in chunks]
+    names = {path[0] for path, refers in paths if refers and len(path) == 1}
+    return names - {path[0] for path, refers in paths if path and not refers}
+
+
+def _column_path(metadata: dict[int, Any]) -> list[str]:
+    path = metadata.get(_PATH)
+    names = path if isinstance(path, list) else []
+    return [name.decode(errors="replace") for name in names if isinstance(name, bytes)]
+
+
+def _refers_to_dictionary(metadata: dict[int, Any]) -> bool:
+    pages = [page for page in _struct_list(metadata, _PAGE_ENCODINGS) if page.get(_PAGE_KIND) in _DATA_PAGES]
+    has_dictionary = all(page.get(_PAGE_ENCODING) in _DICTIONARY_ENCODINGS for page in pages)
+    return metadata.get(_TYPE) == _BYTE_ARRAY and bool(pages) and has_dictionary
 
 
 def _count_or_none(value: Any) -> int | None:

@@ -32,7 +32,8 @@ def conversion(file_type: pa.DataType, iceberg_type: ice.IcebergType, flavor: Ar
     if isinstance(file_type, pa.BaseExtensionType):
         return _chain(lambda a: a.storage, conversion(file_type.storage_type, iceberg_type, flavor))
     if at.is_dictionary(file_type):
-        return _chain(lambda a: a.dictionary_decode(), conversion(file_type.value_type, iceberg_type, flavor))
+        convert = conversion(file_type.value_type, iceberg_type, flavor)
+        return None if convert is None else lambda array: _convert_dictionary(array, convert)
     if isinstance(iceberg_type, ice.StringType):
         # Spark accepts bytes that are not UTF-8; users of Arrow fail on them, so there a cast checks them.
         as_text = (lambda array: array.view(pa.string())) if flavor is ArrowFlavor.SPARK else _cast_to(pa.string())
@@ -45,6 +46,14 @@ def _chain(first: Converter | None, second: Converter | None) -> Converter | Non
     if first is None or second is None:
         return None
     return lambda array: second(first(array))
+
+
+def _convert_dictionary(array: pa.Array, convert: Converter) -> pa.Array:
+    """Convert each value of a dictionary once. Rows that were read by their pages come without one."""
+    if not at.is_dictionary(array.type):
+        return convert(array)
+    # Arrow does not check the numbers that it reads; `from_arrays` does.
+    return pa.DictionaryArray.from_arrays(array.indices, convert(array.dictionary)).dictionary_decode()
 
 
 def _identity(array: pa.Array) -> pa.Array:

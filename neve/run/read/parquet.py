@@ -7,7 +7,7 @@ come from the bytes of the footer (`neve.io.parquet_footer`), and sizes are thos
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import Any
@@ -16,11 +16,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
+from pyarrow import types as at
 from pyiceberg.io import FileIO
 
 from neve.errors import CorruptFile
 from neve.io.deletion_vectors import PositionSet
-from neve.io.parquet_footer import ChunkStatistics, Footer, read_footer
+from neve.io.parquet_footer import ChunkStatistics, Footer, dictionary_columns, read_footer
 from neve.io.parquet_pages import find_pages, page_statistics, read_pages
 from neve.io.untrusted import open_checked_file, translate_decoder_errors
 from neve.run.read.array_builders import BATCH_ROWS, ColumnBatch, FileRows
@@ -30,6 +31,8 @@ BATCH_BYTES = 32 << 20  # target for the decoded size of a batch; a single row m
 
 _MAX_CHOSEN_BYTES = 64 << 20  # of rows that are read by their pages, and returned as one batch
 _MAX_PAGE_SHARE = 0.7  # of the rows of a row group: beyond it, single pages save less than they cost
+_MAX_TAKEN_SHARE = 0.3  # of the rows of a batch: beyond it, taking them costs more than it saves
+_MIN_DICTIONARY_ROWS = 20_000  # of a file: for fewer, looking for dictionaries takes longer than they save
 
 Mask = NDArray[np.bool_]
 
@@ -102,8 +105,10 @@ class ParquetData:
             if self.wanted is None:
                 yield from self._read_row_group(ordinal, group, leaves)
             elif len(wanted := self.wanted.between(group.start, group.start + group.count)):
-                chosen = self._read_rows(ordinal, group, leaves, wanted)
-                yield from self._read_row_group(ordinal, group, leaves) if chosen is None else [chosen]
+                if (chosen := self._read_rows(ordinal, group, leaves, wanted)) is not None:
+                    yield chosen
+                else:
+                    yield from _take_rows(self._read_row_group(ordinal, group, leaves), wanted)
 
     def _read_rows(
         self, ordinal: int, group: FileRows, leaves: Sequence[int], wanted: NDArray[np.int64]
@@ -118,7 +123,7 @@ class ParquetData:
         if max(c.row_counts(c.pages_with(rows)).sum() for c in columns) > group.count * _MAX_PAGE_SHARE:
             return None
         arrays = read_pages(self.stream, self.path, columns, rows)
-        types = {f.leaves.start: f.type for f in self.fields}
+        types = {f.leaves.start: f.type.value_type if at.is_dictionary(f.type) else f.type for f in self.fields}
         if arrays is None or any(a.type != types[leaf] for a, leaf in zip(arrays, leaves, strict=True)):
             return None
         return FileRows(int(wanted[0]), len(wanted), wanted), arrays
@@ -154,9 +159,11 @@ def open_parquet(io: FileIO, path: str, size: int | None) -> ParquetData:
         footer = read_footer(stream, length, path)
         whole_footer = pa.BufferReader(b"PAR1" + footer.raw + struct.pack("<I", len(footer.raw)) + b"PAR1")
         with translate_decoder_errors(path, "a Parquet file"):
+            metadata = pq.read_metadata(whole_footer)
             file = pq.ParquetFile(
                 stream,
-                metadata=pq.read_metadata(whole_footer),
+                metadata=metadata,
+                read_dictionary=_columns_to_read_as_dictionaries(metadata, footer),
                 pre_buffer=True,
                 page_checksum_verification=True,
                 coerce_int96_timestamp_unit="us",
@@ -166,3 +173,28 @@ def open_parquet(io: FileIO, path: str, size: int | None) -> ParquetData:
         stream.close()
         raise
     return ParquetData(path, file, stream, footer)
+
+
+def _columns_to_read_as_dictionaries(metadata: pq.FileMetaData, footer: Footer) -> list[str]:
+    """Return the columns that Arrow reads faster if it need not repeat the values for every row."""
+    if metadata.num_rows < _MIN_DICTIONARY_ROWS:
+        return []
+    names = dictionary_columns(footer)
+    fields = metadata.schema.to_arrow_schema()
+    return [
+        f.name
+        for f in fields
+        if f.name in names and "." not in f.name and (at.is_string(f.type) or at.is_binary(f.type))
+    ]
+
+
+def _take_rows(batches: Iterable[ColumnBatch], wanted: NDArray[np.int64]) -> Iterator[ColumnBatch]:
+    """Yield the wanted rows of batches of consecutive rows; whole batches where most rows are wanted."""
+    for rows, columns in batches:
+        first, end = np.searchsorted(wanted, [rows.start, rows.start + rows.count])
+        if end - first > rows.count * _MAX_TAKEN_SHARE:
+            yield rows, columns
+        elif end > first:
+            chosen = wanted[first:end]
+            indices = pa.array(chosen - rows.start)
+            yield FileRows(int(chosen[0]), len(chosen), chosen), [column.take(indices) for column in columns]
