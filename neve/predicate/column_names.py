@@ -3,7 +3,7 @@
 >>> qualify_columns("id + coalesce(v, t.v)", ["id", "v"], "s")
 '`s`.id + coalesce(`s`.v, t.v)'
 >>> find_equalities("t.id = s.key AND t.v > 3", "t")
-(Equality(target='id', source=('s', 'key'), is_null_safe=False),)
+((Equality(target='id', source=('s', 'key'), is_null_safe=False),), False)
 """
 
 from __future__ import annotations
@@ -101,17 +101,22 @@ def shorten_table_qualifiers(text: str, table: Sequence[str]) -> str:
     return apply_edits(text, ((start, end, quote_name(table[-1])) for start, end in spans))
 
 
-def find_equalities(text: str, alias: str) -> tuple[Equality, ...]:
-    """Find the columns of the table called `alias` that a condition requires to equal a column of another table."""
+def find_equalities(text: str, alias: str) -> tuple[tuple[Equality, ...], bool]:
+    """Find the columns of the table called `alias` that a condition requires to equal a column of another table.
+
+    Returns also whether the condition requires nothing else.
+    """
     equalities: list[Equality] = []
-    waiting = [parse_fragment(text).root]
+    waiting, requires_more = [parse_fragment(text).root], False
     while waiting:
         node = waiting.pop().unnest()
         if isinstance(node, exp.And):
             waiting += [node.expression, node.this]
         elif (equality := _parse_equality(node, alias)) is not None:
             equalities.append(equality)
-    return tuple(equalities)
+        else:
+            requires_more = True
+    return tuple(equalities), not requires_more
 
 
 def _columns_outside_subqueries(root: exp.Expression) -> Iterator[exp.Column]:

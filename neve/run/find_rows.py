@@ -65,6 +65,21 @@ def read_matching_rows(
     return pa.Table.from_batches(batches) if batches else _NO_ROWS
 
 
+def pair_rows(rows: pa.Table, others: pa.Table, keys: Mapping[str, str]) -> tuple[pa.Array, pa.Array] | None:
+    """Return the numbers of the rows of two tables that have equal keys, pair by pair; None if the types differ."""
+    sides: list[dict[str, pa.Array]] = [{"row": np.arange(len(rows))}, {"other": np.arange(len(others))}]
+    for n, (name, other_name) in enumerate(keys.items()):
+        column, other = rows[name], others[other_name]
+        if pa.types.is_integer(column.type) and pa.types.is_integer(other.type):
+            column, other = column.cast(pa.int64()), other.cast(pa.int64())
+        if column.type != other.type:
+            return None
+        sides[0][f"key{n}"], sides[1][f"key{n}"] = column, other
+    ours, theirs = map(pa.table, sides)
+    pairs = ours.join(theirs, [f"key{n}" for n in range(len(keys))], join_type="inner")
+    return pairs["row"], pairs["other"]
+
+
 def tally_rows(batches: Iterable[pa.RecordBatch], effects: Effects) -> Tally:
     """Tally changed rows, which have `CHANGE_COLUMNS`."""
     tally = TallyBuilder(effects)

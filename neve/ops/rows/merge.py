@@ -193,7 +193,8 @@ class Merge(RowStatement[MergeResult]):
             alias=target,
             has_other_tables=True,
         )
-        keys = source.keys(find_equalities(self.on, target), schema, other)
+        equalities, are_all = find_equalities(self.on, target)
+        keys = source.keys(equalities, schema, other, are_all=are_all)
         return (on.expression if keys is None else And(on.expression, keys.file_filter)), keys
 
     def _schema_change(self, context: TableContext, source: MergeSource) -> SchemaChange | None:

@@ -1,10 +1,10 @@
 """The rows of a MERGE: target and source joined, each row with the clause that applies to it and its new values.
 
 The join is the smallest one that shows all rows that some clause is about. If the source is in this process and its
-keys compare with columns of the target, Arrow reads the rows of the target that have such keys, and Spark joins those
-few. Otherwise Spark reads the target; a source that fits into every task is broadcast, so that the target is read once
-and not shuffled. If rows without a match are inserted too, the pairs are changed first; they show which rows of the
-source remain.
+keys compare with columns of the target, Arrow reads the rows of the target that have such keys. It also joins them if
+ON compares nothing else; otherwise Spark joins those few. In all other cases Spark reads the target; a source that fits
+into every task is broadcast, so that the target is read once and not shuffled. If rows without a match are inserted
+too, the pairs are changed first; they show which rows of the source remain.
 """
 
 from __future__ import annotations
@@ -27,11 +27,12 @@ from neve.ops.rows.merge_source import SOURCE_ROW, MergeSource, SourceKeys, refu
 from neve.ops.rows.target_rows import TargetRows, metadata_columns_in, translate_spark_errors
 from neve.plan.row_change import ChangePlan, Judge
 from neve.run.change_tally import CHANGE_COLUMNS, CLAUSE_COLUMN, FILE_COLUMN, POSITION_COLUMN, SOURCE_COLUMN, Effects
-from neve.run.find_rows import read_matching_rows
+from neve.run.find_rows import pair_rows, read_matching_rows
 from neve.run.read.metadata_columns import LAST_UPDATED, ROW_ID
 from neve.run.spark.expressions import ExpressionChecker, SqlOrColumn, as_column
 from neve.run.spark.input_rows import create_dataframe
 from neve.run.spark.read_columns import column_by_name
+from neve.run.spark.session import is_case_sensitive
 from neve.run.spark.types import spark_type
 
 _AMBIGUOUS = (
@@ -188,10 +189,29 @@ class MergeJob:
         if found is None or not found.num_rows:
             return found
         rows = found.drop_columns([CLAUSE_COLUMN])
-        target = create_dataframe(self.context.spark(), rows).alias(self.aliases[0])
         with translate_spark_errors("MERGE"):
-            part = _MergePart(self._join_rows(target))
-            return self._select_changes(part, self._updated_columns, has_ids=False).toArrow()
+            joined = self._join_by_keys(rows, table, keys)
+            if joined is None:
+                joined = self._join_rows(create_dataframe(self.context.spark(), rows).alias(self.aliases[0]))
+            return self._select_changes(_MergePart(joined), self._updated_columns, has_ids=False).toArrow()
+
+    def _join_by_keys(self, rows: pa.Table, source: pa.Table, keys: SourceKeys) -> DataFrame | None:
+        """Join rows of the target with the source in this process; None if that takes more than comparing keys.
+
+        A struct for each side takes the place of its alias: `t.id` is then a field of the column `t`.
+        """
+        fold = str if is_case_sensitive(self.context.spark()) else str.lower
+        names = [fold(name) for name in (*rows.column_names, *source.column_names)]
+        pairs = pair_rows(rows, source, keys.columns) if keys.decide else None
+        if pairs is None or any(fold(alias) in names for alias in self.aliases):
+            return None
+        target, other = rows.take(pairs[0]), source.take(pairs[1])
+        values = pa.table([*target.columns, *other.columns], [f"c{n}" for n in range(len(names))])
+        columns = [F.col(f"c{n}").alias(name) for n, name in enumerate((*rows.column_names, *source.column_names))]
+        sides = columns[: rows.num_columns], columns[rows.num_columns :]
+        structs = [F.struct(*side).alias(alias) for alias, side in zip(self.aliases, sides, strict=True)]
+        unambiguous = [column for column, name in zip(columns, names, strict=True) if names.count(name) == 1]
+        return create_dataframe(self.context.spark(), values).select(*structs, *unambiguous)
 
     def _columns_read(self) -> set[str] | None:
         """Return the columns of the target that matches need, in lower case; None if that cannot be told."""

@@ -90,8 +90,11 @@ class MergeSource:
         size = _estimated_bytes(self.numbered_frame) if self.table is None else self.table.nbytes
         return size is not None and size <= _MAX_BROADCAST_BYTES
 
-    def keys(self, equalities: Sequence[Equality], schema: Schema, alias: str) -> SourceKeys | None:
-        """Return which rows of the target can match by the keys of the source; None if no key is usable."""
+    def keys(self, equalities: Sequence[Equality], schema: Schema, alias: str, *, are_all: bool) -> SourceKeys | None:
+        """Return which rows of the target can match by the keys of the source; None if no key is usable.
+
+        `are_all`: rows match if they have equal keys; nothing else is required.
+        """
         usable = [key for e in equalities if (key := self._usable_key(e, schema, alias)) is not None]
         if not usable:
             return None
@@ -102,12 +105,14 @@ class MergeSource:
         within = reduce(And, map(_range_expression, usable, ranges))
         plain = [(key, key_range) for key, key_range in zip(usable, ranges, strict=True) if key.is_plain]
         columns = {key.target: key.column for key, _ in plain}
+        decide = are_all and len(columns) == len(equalities)
         if not plain or not self.is_small:
-            return SourceKeys(within, None, columns)
+            return SourceKeys(within, None, columns, decide)
         # Look up the key with the most values; types that Spark looks up fastest come first.
         types = {f.name: f.dataType for f in self.frame.schema.fields}
         best, _ = max(plain, key=lambda p: (isinstance(types[p[0].column], _FAST_LOOKUP_TYPES), p[1].distinct))
-        return SourceKeys(within, KeyFilter(best.field_id, self.numbered_frame.select(best.spark_column())), columns)
+        key_filter = KeyFilter(best.field_id, self.numbered_frame.select(best.spark_column()))
+        return SourceKeys(within, key_filter, columns, decide)
 
     def _usable_key(self, equality: Equality, schema: Schema, alias: str) -> _Key | None:
         """Return a key if the values of the source compare as those of the target do."""
@@ -176,6 +181,7 @@ class SourceKeys:
     file_filter: BooleanExpression
     key_filter: KeyFilter | None  # filters rows, where a lookup is worth it
     columns: Mapping[str, str]  # columns of the source by the columns of the target that must equal them
+    decide: bool  # rows match if these columns are equal, and only then
 
 
 @dataclass(frozen=True, slots=True)
