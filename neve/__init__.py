@@ -18,24 +18,23 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from neve._version import __version__ as __version__
-from neve.errors import (
-    CommitConflict,
-    CommitError,
-    CommitUnknown,
-    CorruptFile,
-    LimitExceeded,
-    MissingFile,
-    NeveError,
-    TableError,
-    UnknownName,
-    UnsupportedFeature,
-    UserError,
-    WriteFailed,
-)
-
 if TYPE_CHECKING:
+    from neve._version import __version__ as __version__
     from neve.commit.outcome import Committed, Conflict, Outcome, Rejected, Unknown
+    from neve.errors import (
+        CommitConflict,
+        CommitError,
+        CommitUnknown,
+        CorruptFile,
+        LimitExceeded,
+        MissingFile,
+        NeveError,
+        TableError,
+        UnknownName,
+        UnsupportedFeature,
+        UserError,
+        WriteFailed,
+    )
     from neve.lake import Lake, connect
     from neve.model.partition import PartitionKey
     from neve.ops.maintenance.expire_snapshots import ExpirePlan, ExpireResult
@@ -99,9 +98,14 @@ __all__ = [
     "register",
 ]
 
-# Other names are loaded on first use, because executors import parts of this package in every worker they start.
+# Names are loaded on first use, because executors import parts of this package in every worker they start.
 _HOMES = {
+    "neve._version": "__version__",
     "neve.commit.outcome": "Committed Conflict Outcome Rejected Unknown",
+    "neve.errors": (
+        "CommitConflict CommitError CommitUnknown CorruptFile LimitExceeded MissingFile "
+        "NeveError TableError UnknownName UnsupportedFeature UserError WriteFailed"
+    ),
     "neve.lake": "Lake connect",
     "neve.model.partition": "PartitionKey",
     "neve.ops.metadata.drop_table": "DropResult",
