@@ -195,7 +195,7 @@ class TableProperties:
     parquet_codec = Property(
         "write.parquet.compression-codec", "zstd", _PARQUET_CODEC, "Compression of data files; lzo cannot be written."
     )
-    parquet_level = Property("write.parquet.compression-level", None, _INTEGER, "Compression level of data files.")
+    parquet_level = Property("write.parquet.compression-level", None, _INTEGER, "Level of the codec; 2 for zstd.")
     parquet_row_group_size = Property(
         "write.parquet.row-group-size-bytes", 128 * _MIB, _POSITIVE, "Size of a row group."
     )

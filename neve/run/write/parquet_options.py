@@ -28,7 +28,7 @@ from neve.run.write.metrics import LeafColumn, leaf_values
 
 _CODECS_WITHOUT_LEVEL = ("snappy", "uncompressed", "lz4", "lz4_raw")
 _ARROW_CODECS = {"uncompressed": "none", "lz4_raw": "lz4"}  # Arrow's lz4 is the raw one in Parquet files
-_DEFAULT_LEVELS = {"zstd": 3}  # the level of other Iceberg writers; Arrow's own default is 1
+_DEFAULT_LEVELS = {"zstd": 2}  # files about as small as at level 3, Iceberg's default, for less CPU (bench.compression)
 _LIMITS_ROWS_OF_PAGES = "max_rows_per_page" in signature(pq.ParquetWriter.__init__).parameters  # Arrow 23 and later
 _SAMPLE_ROWS, _SAMPLE_BYTES = 8192, 8 << 20
 _MAX_SHARE = 0.6  # of the plain size: a dictionary that saves less costs more than it saves
