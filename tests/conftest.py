@@ -109,9 +109,9 @@ def page_reads(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     counts: list[int] = []
     read_pages = parquet.read_pages
 
-    def spy(stream: Any, path: str, columns: Any, chosen: Any) -> Any:
+    def spy(stream: Any, path: str, columns: Any, chosen: Any, as_dictionaries: Any) -> Any:
         counts.append(len(chosen))
-        return read_pages(stream, path, columns, chosen)
+        return read_pages(stream, path, columns, chosen, as_dictionaries)
 
     monkeypatch.setattr(parquet, "read_pages", spy)
     return counts

@@ -119,26 +119,19 @@ def _chunk_statistics(chunk: dict[int, Any], is_ordered: bool) -> ChunkStatistic
 
 def dictionary_columns(footer: Footer) -> set[str]:
     """Return the top-level columns of byte arrays whose pages all refer to a dictionary, in every row group."""
-    chunks = [
-        _struct_field(chunk, _CHUNK_METADATA)
-        for group in _struct_list(footer.fields, _ROW_GROUPS)
-        for chunk in _struct_list(group, _CHUNKS)
-    ]
-    paths = [(_column_path(metadata), _refers_to_dictionary(metadata)) for metadata in chunks]
-    names = {path[0] for path, refers in paths if refers and len(path) == 1}
-    return names - {path[0] for path, refers in paths if path and not refers}
+    groups = [_struct_list(group, _CHUNKS) for group in _struct_list(footer.fields, _ROW_GROUPS)]
+    named = [{_dictionary_column(_struct_field(chunk, _CHUNK_METADATA)) for chunk in group} for group in groups]
+    return {name for name in named[0].intersection(*named) if name} if named else set()
 
 
-def _column_path(metadata: dict[int, Any]) -> list[str]:
-    path = metadata.get(_PATH)
-    names = path if isinstance(path, list) else []
-    return [name.decode(errors="replace") for name in names if isinstance(name, bytes)]
-
-
-def _refers_to_dictionary(metadata: dict[int, Any]) -> bool:
+def _dictionary_column(metadata: dict[int, Any]) -> str:
+    """Return the name of a column if it is one of these in its chunk, otherwise nothing."""
     pages = [page for page in _struct_list(metadata, _PAGE_ENCODINGS) if page.get(_PAGE_KIND) in _DATA_PAGES]
-    has_dictionary = all(page.get(_PAGE_ENCODING) in _DICTIONARY_ENCODINGS for page in pages)
-    return metadata.get(_TYPE) == _BYTE_ARRAY and bool(pages) and has_dictionary
+    refers = [page.get(_PAGE_ENCODING) in _DICTIONARY_ENCODINGS for page in pages]
+    path = metadata.get(_PATH)
+    is_name = isinstance(path, list) and len(path) == 1 and isinstance(path[0], bytes) and b"." not in path[0]
+    is_dictionary = metadata.get(_TYPE) == _BYTE_ARRAY and refers and all(refers)
+    return str(path[0], errors="replace") if is_dictionary and path and is_name else ""
 
 
 def _count_or_none(value: Any) -> int | None:

@@ -1,7 +1,7 @@
 """Read single pages of a Parquet file, which Arrow does not do: a few rows of a row group cost a few pages.
 
 The offset index of a column chunk tells which rows each of its pages holds. The wanted pages, after the dictionary of
-the chunk, are put before a footer of their own: a Parquet file of one column, which Arrow decodes like any other.
+the chunk, are put before a footer of their own: a small Parquet file, which Arrow decodes like any other.
 
 The column index has bounds of each page, which rule out pages as those of the footer rule out row groups.
 
@@ -12,7 +12,8 @@ nothing to choose from, and the caller reads the whole row group.
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Container, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -51,6 +52,11 @@ _LOCATIONS, _PAGE_OFFSET, _PAGE_SIZE, _FIRST_ROW = 1, 1, 2, 3
 _DATA_PAGE_HEADERS = (5, 8)  # old and new
 _VALUES_IN_PAGE = 1
 
+ARROW_OPTIONS: dict[str, Any] = {  # of Arrow's reader
+    "page_checksum_verification": True,
+    "coerce_int96_timestamp_unit": "us",
+    "arrow_extensions_enabled": False,
+}
 _MAX_GAP = 1 << 20  # bytes between two pages that are read along: another request would take longer
 _MAX_INDEX_BYTES = 16 << 20
 
@@ -68,6 +74,7 @@ _NO_INDEX = (DamagedThrift, _NoPages, LookupError, TypeError, ValueError, Overfl
 class ColumnPages:
     """The pages of a column in one row group, and what is needed to decode some of them."""
 
+    name: str
     element: bytes  # of the schema, encoded
     chunk_fields: tuple[tuple[int, int, bytes], ...]  # those that stay as they are stored
     dictionary: tuple[int, int]  # where it begins and ends; empty if there is none
@@ -137,25 +144,35 @@ def _statistics_of_pages(column: ColumnPages, kind: int, index: dict[int, Any]) 
     ]
 
 
-def read_pages(stream: Any, path: str, columns: Sequence[ColumnPages], rows: Rows) -> list[pa.Array] | None:
-    """Return the values of columns in some rows of the row group; None if a page does not hold what the index says."""
+def read_pages(
+    stream: Any, path: str, columns: Sequence[ColumnPages], rows: Rows, as_dictionaries: Container[str] = ()
+) -> list[pa.Array] | None:
+    """Return the values of columns in some rows of the row group; None if a page does not hold what the index says.
+
+    Columns whose pages hold the same rows are decoded together: a file for each of them would cost more than its pages.
+    """
     pages = [column.pages_with(rows) for column in columns]
-    ranges = [column.dictionary for column in columns]
-    for column, chosen in zip(columns, pages, strict=True):
-        ranges += zip(column.starts[chosen].tolist(), column.ends[chosen].tolist(), strict=True)
+    ranges: list[tuple[int, int]] = []
+    alike: dict[bytes, list[int]] = defaultdict(list)
+    for n, (column, chosen) in enumerate(zip(columns, pages, strict=True)):
+        starts, ends = column.starts[chosen].tolist(), column.ends[chosen].tolist()
+        ranges += [column.dictionary, *zip(starts, ends, strict=True)]
+        alike[column.first_rows[np.append(chosen, chosen + 1)].tobytes()].append(n)
     data = iter(_read_ranges(stream, ranges, path))
-    dictionaries = [next(data) for _ in columns]
-    arrays = []
-    for column, chosen, dictionary in zip(columns, pages, dictionaries, strict=True):
+    contents = [(next(data), [next(data) for _ in chosen]) for chosen in pages]
+    arrays: dict[int, pa.Array] = {}
+    for same in alike.values():
+        column, chosen = columns[same[0]], pages[same[0]]
         counts = column.row_counts(chosen)
-        encoded = [next(data) for _ in chosen]
-        if [_count_values(page) for page in encoded] != counts.tolist():
+        if any([_count_values(page) for page in contents[n][1]] != counts.tolist() for n in same):
             return None
-        values = _decode_pages(column, dictionary, encoded, int(counts.sum()), path)
+        parts = [(columns[n], *contents[n]) for n in same]
+        table = _decode_pages(parts, as_dictionaries, int(counts.sum()), path)
         page_of_row = np.searchsorted(column.first_rows[chosen], rows, side="right") - 1
         shift = column.first_rows[chosen] - np.append(0, np.cumsum(counts)[:-1])  # pages left out before each page
-        arrays.append(values.take(pa.array(rows - shift[page_of_row])))
-    return arrays
+        taken = table.take(pa.array(rows - shift[page_of_row]))
+        arrays |= zip(same, map(combine_chunks, taken.columns), strict=True)
+    return [arrays[n] for n in range(len(columns))]
 
 
 def _leaf_elements(footer: bytes, schema: Sequence[dict[int, Any]]) -> list[bytes | None]:
@@ -204,7 +221,8 @@ def _column_pages(chunk: dict[int, Any], element: bytes | None, index: dict[int,
         (_PATH, LIST, encode_list(BINARY, [encode_bytes(name) for name in chunk[_PATH]])),
         (_CODEC, I32, encode_integer(chunk[_CODEC])),
     )
-    return ColumnPages(element, stored, (begin, int(starts[0])), starts, ends, first_rows)
+    name = chunk[_PATH][0].decode(errors="replace")
+    return ColumnPages(name, element, stored, (begin, int(starts[0])), starts, ends, first_rows)
 
 
 def _read_ranges(stream: Any, ranges: Sequence[tuple[int, int]], path: str) -> list[bytes]:
@@ -234,35 +252,46 @@ def _count_values(page: bytes) -> int | None:
     return of_data.get(_VALUES_IN_PAGE) if isinstance(of_data, dict) else None
 
 
-def _decode_pages(column: ColumnPages, dictionary: bytes, pages: Sequence[bytes], rows: int, path: str) -> pa.Array:
-    content = b"".join([MAGIC, dictionary, *pages])
-    footer = _footer_of(column, len(dictionary), len(content), rows)
+def _decode_pages(
+    columns: Sequence[tuple[ColumnPages, bytes, list[bytes]]], as_dictionaries: Container[str], rows: int, path: str
+) -> pa.Table:
+    """Decode pages of several columns, each with its dictionary, as a file of their own."""
+    content, chunks = bytearray(MAGIC), []
+    for column, dictionary, pages in columns:
+        chunks.append(_chunk_of(column, len(content), len(dictionary), sum(map(len, pages)), rows))
+        content += b"".join([dictionary, *pages])
+    footer = _footer_of([column.element for column, _, _ in columns], chunks, len(content), rows)
     file = b"".join([content, footer, struct.pack("<I", len(footer)), MAGIC])
     with translate_decoder_errors(path, "readable Parquet pages"):
-        table = pq.ParquetFile(
-            pa.BufferReader(file),
-            page_checksum_verification=True,
-            coerce_int96_timestamp_unit="us",
-            arrow_extensions_enabled=False,
-        ).read(use_threads=False)
+        names = [column.name for column, _, _ in columns if column.name in as_dictionaries]
+        table = pq.ParquetFile(pa.BufferReader(file), read_dictionary=names, **ARROW_OPTIONS).read(use_threads=False)
     if table.num_rows != rows:
-        raise CorruptFile(path, f"{rows} rows in {len(pages)} pages", f"{table.num_rows}")
-    return combine_chunks(table.column(0))
+        raise CorruptFile(path, f"{rows} rows in {len(columns[0][2])} pages", f"{table.num_rows}")
+    return table
 
 
-def _footer_of(column: ColumnPages, dictionary_bytes: int, end: int, rows: int) -> bytes:
-    """Return the footer of a file of one column."""
-    count, size, first = encode_integer(rows), encode_integer(end - len(MAGIC)), encode_integer(len(MAGIC))
-    data_offset = encode_integer(len(MAGIC) + dictionary_bytes)
-    chunk = [*column.chunk_fields, (_CHUNK_VALUES, I64, count), (6, I64, size), (_COMPRESSED_SIZE, I64, size)]
-    chunk += [(_DATA_OFFSET, I64, data_offset), *([(_DICTIONARY_OFFSET, I64, first)] if dictionary_bytes else [])]
-    chunks = encode_list(STRUCT, [encode_struct([(2, I64, first), (_CHUNK_METADATA, STRUCT, encode_struct(chunk))])])
-    group = encode_struct([(_CHUNKS, LIST, chunks), (2, I64, size), (3, I64, count)])
-    root = encode_struct([(4, BINARY, encode_bytes(b"schema")), (_CHILDREN, I32, encode_integer(1))])
+def _chunk_of(column: ColumnPages, start: int, dictionary_bytes: int, page_bytes: int, rows: int) -> bytes:
+    """Return the metadata of a column chunk that begins at `start`."""
+    size, first = encode_integer(dictionary_bytes + page_bytes), encode_integer(start)
+    fields = [
+        *column.chunk_fields,
+        (_CHUNK_VALUES, I64, encode_integer(rows)),
+        (6, I64, size),
+        (_COMPRESSED_SIZE, I64, size),
+    ]
+    fields += [(_DATA_OFFSET, I64, encode_integer(start + dictionary_bytes))]
+    fields += [(_DICTIONARY_OFFSET, I64, first)] if dictionary_bytes else []
+    return encode_struct([(2, I64, first), (_CHUNK_METADATA, STRUCT, encode_struct(fields))])
+
+
+def _footer_of(elements: list[bytes], chunks: list[bytes], end: int, rows: int) -> bytes:
+    count, size = encode_integer(rows), encode_integer(end - len(MAGIC))
+    group = encode_struct([(_CHUNKS, LIST, encode_list(STRUCT, chunks)), (2, I64, size), (3, I64, count)])
+    root = encode_struct([(4, BINARY, encode_bytes(b"schema")), (_CHILDREN, I32, encode_integer(len(elements)))])
     return encode_struct(
         [
             (1, I32, encode_integer(2)),
-            (_SCHEMA, LIST, encode_list(STRUCT, [root, column.element])),
+            (_SCHEMA, LIST, encode_list(STRUCT, [root, *elements])),
             (3, I64, count),
             (_ROW_GROUPS, LIST, encode_list(STRUCT, [group])),
         ]

@@ -22,7 +22,7 @@ from pyiceberg.io import FileIO
 from neve.errors import CorruptFile
 from neve.io.deletion_vectors import PositionSet
 from neve.io.parquet_footer import ChunkStatistics, Footer, dictionary_columns, read_footer
-from neve.io.parquet_pages import find_pages, page_statistics, read_pages
+from neve.io.parquet_pages import ARROW_OPTIONS, find_pages, page_statistics, read_pages
 from neve.io.untrusted import open_checked_file, translate_decoder_errors
 from neve.run.read.array_builders import BATCH_ROWS, ColumnBatch, FileRows
 from neve.run.read.field_ids import FileField, file_fields
@@ -47,6 +47,7 @@ class ParquetData:
     footer: Footer
     row_group_mask: Mask | None = None  # the row groups to read, when some are left out
     wanted: PositionSet | None = None  # the rows to read, when other rows may be left out
+    dictionaries: Sequence[str] = ()  # the columns that are read as dictionaries
     prunes_nested: bool = True
 
     @property
@@ -122,9 +123,9 @@ class ParquetData:
             return None
         if max(c.row_counts(c.pages_with(rows)).sum() for c in columns) > group.count * _MAX_PAGE_SHARE:
             return None
-        arrays = read_pages(self.stream, self.path, columns, rows)
-        types = {f.leaves.start: f.type.value_type if at.is_dictionary(f.type) else f.type for f in self.fields}
-        if arrays is None or any(a.type != types[leaf] for a, leaf in zip(arrays, leaves, strict=True)):
+        arrays = read_pages(self.stream, self.path, columns, rows, self.dictionaries)
+        types = {f.leaves.start: _value_type(f.type) for f in self.fields}
+        if arrays is None or any(_value_type(a.type) != types[leaf] for a, leaf in zip(arrays, leaves, strict=True)):
             return None
         return FileRows(int(wanted[0]), len(wanted), wanted), arrays
 
@@ -160,19 +161,14 @@ def open_parquet(io: FileIO, path: str, size: int | None) -> ParquetData:
         whole_footer = pa.BufferReader(b"PAR1" + footer.raw + struct.pack("<I", len(footer.raw)) + b"PAR1")
         with translate_decoder_errors(path, "a Parquet file"):
             metadata = pq.read_metadata(whole_footer)
+            dictionaries = _columns_to_read_as_dictionaries(metadata, footer)
             file = pq.ParquetFile(
-                stream,
-                metadata=metadata,
-                read_dictionary=_columns_to_read_as_dictionaries(metadata, footer),
-                pre_buffer=True,
-                page_checksum_verification=True,
-                coerce_int96_timestamp_unit="us",
-                arrow_extensions_enabled=False,
+                stream, metadata=metadata, read_dictionary=dictionaries, pre_buffer=True, **ARROW_OPTIONS
             )
     except BaseException:
         stream.close()
         raise
-    return ParquetData(path, file, stream, footer)
+    return ParquetData(path, file, stream, footer, dictionaries=dictionaries)
 
 
 def _columns_to_read_as_dictionaries(metadata: pq.FileMetaData, footer: Footer) -> list[str]:
@@ -181,11 +177,11 @@ def _columns_to_read_as_dictionaries(metadata: pq.FileMetaData, footer: Footer) 
         return []
     names = dictionary_columns(footer)
     fields = metadata.schema.to_arrow_schema()
-    return [
-        f.name
-        for f in fields
-        if f.name in names and "." not in f.name and (at.is_string(f.type) or at.is_binary(f.type))
-    ]
+    return [f.name for f in fields if f.name in names and (at.is_string(f.type) or at.is_binary(f.type))]
+
+
+def _value_type(kind: pa.DataType) -> pa.DataType:
+    return kind.value_type if at.is_dictionary(kind) else kind
 
 
 def _take_rows(batches: Iterable[ColumnBatch], wanted: NDArray[np.int64]) -> Iterator[ColumnBatch]:

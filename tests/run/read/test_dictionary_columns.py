@@ -49,13 +49,23 @@ def test_only_columns_whose_pages_all_refer_to_a_dictionary_are_read_as_dictiona
 
 @pytest.fixture
 def table(lake: neve.Lake) -> Table:
-    made = lake.create_table("db.t", "id bigint, few string, many string, raw binary, `a.b` string")
+    ddl = "id bigint, few string, many string, raw binary, `a.b` string"
+    made = lake.create_table("db.t", ddl, properties={"write.parquet.page-row-limit": "1000"})
     made.append(rows())
     return made.refresh()
 
 
 def test_the_rows_stay_the_same(table: Table):
     assert table.to_arrow().sort_by("id").equals(rows().cast(table.to_arrow().schema))
+
+
+def test_single_pages_are_read_as_dictionaries_too(table: Table, page_reads: list[int]):
+    changed = [7, 8, 15_000, 29_999]
+    table.update().set("many", "'new'").where(f"id IN ({', '.join(map(str, changed))})").mode("merge-on-read").execute()
+    rows_after = {row["id"]: row for row in table.refresh().to_arrow().to_pylist()}
+    before = rows().to_pylist()
+    assert [rows_after[n] for n in changed] == [{**before[n], "many": "new"} for n in changed]
+    assert page_reads[-1] == len(changed)
 
 
 def test_few_rows_of_every_page_are_read_before_they_are_converted(table: Table, monkeypatch: pytest.MonkeyPatch):
