@@ -76,9 +76,9 @@ TPC-H's lineitem (scale {results["scale"]:g}), in three partition specs. The mac
 {psutil.virtual_memory().total >> 30} GiB of memory ({platform.system()}, Python {platform.python_version()}).
 
 Each engine first ran all jobs on a small table to warm up. Every job was then measured {_times(results["rounds"])},
-with the engines taking turns. Plans and commits ran five times in a row in each round, and the mean counts.
-Numbers vary between runs, so small differences are not significant. After the first round of each job, the benchmark
-checks that all engines have the same rows.
+with the engines taking turns; before each measurement, the engine releases the memory that it does not use. Plans and
+commits ran five times in a row in each round, and the mean counts. Numbers vary between runs, so small differences are
+not significant. After the first round of each job, the benchmark checks that all engines have the same rows.
 
 Each cell shows, for all processes of the engine: CPU seconds with the least and the most of the rounds in parentheses,
 elapsed time, peak memory, bytes that were read and written, and the number of Spark jobs. All other numbers are medians

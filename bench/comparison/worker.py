@@ -5,6 +5,7 @@ Reads one order a line (`warm JOB,JOB`, `ready JOB`, `run JOB`, `answer JOB`) an
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import sys
@@ -52,9 +53,20 @@ def obey(engine: Engine, jobs: dict[str, Job], order: str, name: str) -> dict[st
     act, before, result = getattr(jobs[name], order), engine.spark_jobs(), None
     for _ in range(TIMES.get(name, 1) if order == "run" else 1):
         result = act()
+    if order == "ready":
+        settle(engine)
     after = engine.spark_jobs()
     count = None if before is None or after is None else after - before
     return {"result": str(result), "spark_jobs": count}
+
+
+def settle(engine: Engine) -> None:
+    """Release the memory that earlier jobs left, so that the peak is that of the next job."""
+    gc.collect()
+    if "pyarrow" in sys.modules:
+        sys.modules["pyarrow"].default_memory_pool().release_unused()
+    if (jvm := getattr(getattr(engine, "spark", None), "_jvm", None)) is not None:
+        jvm.System.gc()
 
 
 def describe_error(error: Exception) -> str:
