@@ -91,6 +91,19 @@ job, cannot do it on this table, or is not part of that comparison.
 
 ![CPU seconds of each job, relative to Névé](assets/benchmarks.svg)
 {_slopes(results)}{_failures(results)}
+## What limits Névé
+
+- **Scans into Spark** are done by Spark's own Parquet reader, and cost what it costs on the same files. To leave out
+  deleted rows takes a lookup and a bit test for each row in Spark's expressions; Iceberg's reader does it in Java.
+- **Appends of DataFrames**: half of the CPU is Spark's reading of the source and its conversion of rows to Arrow. A
+  quarter is the encoding of Parquet. The rest distributes rows to partitions.
+- **Statements by key**: the keys are spread over the whole table, so the key column of every file is read, and for an
+  UPDATE a page of each other column for almost every row. On a table that is sorted by the key, pages without it are
+  not read.
+- **UPDATE and MERGE merge-on-read** of rows in every page: all pages must be decompressed and decoded.
+- **Engines without a JVM** do not convert rows for Spark. For rows in the process, Névé does not either (`to_arrow`,
+  Arrow append).
+
 ## The jobs
 
 | job | description |
