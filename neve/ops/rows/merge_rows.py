@@ -202,7 +202,7 @@ class MergeJob:
         """
         fold = str if is_case_sensitive(self.context.spark()) else str.lower
         names = [fold(name) for name in (*rows.column_names, *source.column_names)]
-        pairs = pair_rows(rows, source, keys.columns) if keys.decide else None
+        pairs = pair_rows(rows, source, keys.columns) if keys.is_whole_condition else None
         if pairs is None or any(fold(alias) in names for alias in self.aliases):
             return None
         target, other = rows.take(pairs[0]), source.take(pairs[1])

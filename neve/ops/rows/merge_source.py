@@ -105,14 +105,14 @@ class MergeSource:
         within = reduce(And, map(_range_expression, usable, ranges))
         plain = [(key, key_range) for key, key_range in zip(usable, ranges, strict=True) if key.is_plain]
         columns = {key.target: key.column for key, _ in plain}
-        decide = are_all and len(columns) == len(equalities)
+        is_whole_condition = are_all and len(columns) == len(equalities)
         if not plain or not self.is_small:
-            return SourceKeys(within, None, columns, decide)
+            return SourceKeys(within, None, columns, is_whole_condition)
         # Look up the key with the most values; types that Spark looks up fastest come first.
         types = {f.name: f.dataType for f in self.frame.schema.fields}
         best, _ = max(plain, key=lambda p: (isinstance(types[p[0].column], _FAST_LOOKUP_TYPES), p[1].distinct))
         key_filter = KeyFilter(best.field_id, self.numbered_frame.select(best.spark_column()))
-        return SourceKeys(within, key_filter, columns, decide)
+        return SourceKeys(within, key_filter, columns, is_whole_condition)
 
     def _usable_key(self, equality: Equality, schema: Schema, alias: str) -> _Key | None:
         """Return a key if the values of the source compare as those of the target do."""
@@ -181,7 +181,7 @@ class SourceKeys:
     file_filter: BooleanExpression
     key_filter: KeyFilter | None  # filters rows, where a lookup is worth it
     columns: Mapping[str, str]  # columns of the source by the columns of the target that must equal them
-    decide: bool  # rows match if these columns are equal, and only then
+    is_whole_condition: bool  # rows match if these columns are equal, and only then
 
 
 @dataclass(frozen=True, slots=True)
