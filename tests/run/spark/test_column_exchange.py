@@ -48,27 +48,37 @@ def payloads(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) ->
 )
 def test_rows_arrive_whole_in_files_of_one_partition(spark_lake: neve.Lake, spark: SparkSession, partition_by: str):
     rows = spark.sql(f"SELECT {ROWS} FROM range(0, 100, 1, 3)")
-    table = spark_lake.create_table("db.t", DDL, [partition_by])
+    table = spark_lake.create_table("db.t", DDL)
     plain = spark_lake.create_table("db.plain", DDL)
-    table.append(rows)
-    plain.append(rows)
-    assert rows_of(table.refresh()) == rows_of(plain.refresh())
-    assert not table.verify().findings
+    appended = spark_lake.create_table("db.appended", DDL, [partition_by])
+    for each in (table, plain, appended):
+        each.append(rows)
+    table.evolve_partitions(add=[partition_by])
+    table.rewrite_data_files().option("rewrite-all", "true").execute()
+    assert rows_of(table.refresh()) == rows_of(appended.refresh()) == rows_of(plain.refresh())
+    assert not table.verify().findings and not appended.verify().findings
+    assert len(appended.scan().plan().files) == len(table.scan().plan().files)
     partitions = {str(row) for row in table.inspect.partitions().select(["partition"]).to_pylist()}
     assert len(table.scan().plan().files) == len(partitions)
 
 
-def test_exchanged_rows_do_not_become_rows_of_spark(spark: SparkSession, aim: Any, monkeypatch: pytest.MonkeyPatch):
-    """Without the exchange the same rows would be sorted by Spark."""
+def test_rows_of_spark_are_not_exchanged(spark: SparkSession, aim: Any, monkeypatch: pytest.MonkeyPatch):
+    """Spark's own shuffle distributes them; rows that a task holds as Arrow data are exchanged, unless they are sorted."""
     used: list[bool] = []
     run = ColumnExchange.run
     monkeypatch.setattr(ColumnExchange, "run", lambda self, *a, **k: used.append(True) or run(self, *a, **k))
     rows = spark.range(100).selectExpr("id", "cast(id % 3 AS string) AS name")
-    write_dataframe(rows, aim(SIMPLE, [(2, "identity")]))
+    target, effects = aim(SIMPLE, [(2, "identity")]), Effects(removes=(False,), writes=(True,))
+    write_dataframe(rows, target)
+    assert used == []
+    changed = rows.selectExpr(
+        "*", f"0 AS {FILE_COLUMN}", f"id AS {POSITION_COLUMN}", f"0 AS {CLAUSE_COLUMN}"
+    )
+    write_changes(changed, target, effects)
     assert used == [True]
     order = SortOrder(SortField(1, IdentityTransform()), order_id=1)
     for other in (aim(SIMPLE), aim(SIMPLE, [(2, "identity")], sort_order=order)):
-        write_dataframe(rows, other)
+        write_changes(changed, other, effects)
     assert used == [True]
 
 
