@@ -63,7 +63,7 @@ def test_rows_arrive_whole_in_files_of_one_partition(spark_lake: neve.Lake, spar
 
 
 def test_rows_of_spark_are_not_exchanged(spark: SparkSession, aim: Any, monkeypatch: pytest.MonkeyPatch):
-    """Spark's own shuffle distributes them; rows that a task holds as Arrow data are exchanged, unless they are sorted."""
+    """Spark distributes them itself. Rows that a task holds as Arrow data are exchanged, unless they are sorted."""
     used: list[bool] = []
     run = ColumnExchange.run
     monkeypatch.setattr(ColumnExchange, "run", lambda self, *a, **k: used.append(True) or run(self, *a, **k))
@@ -71,9 +71,7 @@ def test_rows_of_spark_are_not_exchanged(spark: SparkSession, aim: Any, monkeypa
     target, effects = aim(SIMPLE, [(2, "identity")]), Effects(removes=(False,), writes=(True,))
     write_dataframe(rows, target)
     assert used == []
-    changed = rows.selectExpr(
-        "*", f"0 AS {FILE_COLUMN}", f"id AS {POSITION_COLUMN}", f"0 AS {CLAUSE_COLUMN}"
-    )
+    changed = rows.selectExpr("*", f"0 AS {FILE_COLUMN}", f"id AS {POSITION_COLUMN}", f"0 AS {CLAUSE_COLUMN}")
     write_changes(changed, target, effects)
     assert used == [True]
     order = SortOrder(SortField(1, IdentityTransform()), order_id=1)
