@@ -94,8 +94,11 @@ class Views(AbstractContextManager["Views"]):
         self.close()
 
 
-def register_views(find: TableLookup, spark: Callable[[], SparkSession], *texts: str) -> Views:
-    """Register the tables of the lake that the texts read as views; without such tables, Spark is not used."""
+def register_views(find: TableLookup, spark: Callable[[], SparkSession], *texts: str, only_lake: bool = False) -> Views:
+    """Register the tables of the lake that the texts read as views; without such tables, Spark is not used.
+
+    With `only_lake`, any other name is an error; otherwise Spark looks it up.
+    """
     reads: dict[tuple[object, ...], tuple[str, TableRead]] = {}
 
     ambiguous = [text for text in texts if '"' in text or "\\" in text]
@@ -108,6 +111,10 @@ def register_views(find: TableLookup, spark: Callable[[], SparkSession], *texts:
             read, rows = resolved
             reads[state] = f"neve_{uuid4().hex}", read
             rows.createOrReplaceTempView(reads[state][0])
+        if only_lake and state not in reads:
+            raise UserError(
+                f"Cannot read {name.name}: it is no table of the lake, and a restricted query reads nothing else."
+            )
         return quote_name(reads[state][0]) if state in reads else None
 
     try:

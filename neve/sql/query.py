@@ -18,6 +18,7 @@ from neve.run.spark.expressions import user_error_from_spark
 from neve.run.spark.session import is_classic, quiet_errors
 from neve.run.spark.types import spark_field
 from neve.sql.reader import Reader
+from neve.sql.restricted import refuse_outside_calls
 from neve.sql.statement import Name, StatementOptions, find_table, table_finder
 
 QUERY_KEYWORDS = ("SELECT", "WITH", "FROM", "VALUES", "TABLE", "(")
@@ -32,11 +33,14 @@ class Query:
     """A query, as it was written."""
 
     text: str
+    is_restricted: bool = False  # reads nothing but tables of the lake
 
     def run(self, lake: LakeContext, options: StatementOptions) -> DataFrame:
         """Return the rows as a Spark DataFrame, which reads them lazily."""
         options.require_only("A query")
-        views = register_views(table_finder(lake), lake.spark, self.text)
+        if self.is_restricted:
+            refuse_outside_calls(lake.spark(), self.text)
+        views = register_views(table_finder(lake), lake.spark, self.text, only_lake=self.is_restricted)
         try:
             with _translate_spark_errors(lake):
                 return lake.spark().sql(views.single_text)
