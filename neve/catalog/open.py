@@ -9,13 +9,13 @@ metadata file.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextvars import ContextVar
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-from pyiceberg.catalog import Catalog, MetastoreCatalog, list_catalogs, load_catalog
+from pyiceberg.catalog import Catalog, CatalogType, MetastoreCatalog, infer_catalog_type, list_catalogs, load_catalog
 from pyiceberg.catalog.rest import RestCatalog
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.exceptions import CommitFailedException, NotInstalledError
@@ -23,11 +23,13 @@ from pyiceberg.io import FileIO
 from pyiceberg.table import StagedTable, Table
 from pyiceberg.table.update import TableRequirement, TableUpdate
 from pyiceberg.typedef import EMPTY_DICT, Identifier, Properties
+from pyiceberg.utils.config import Config, merge_config
 from requests import RequestException
 from sqlalchemy.exc import SQLAlchemyError
 
 from neve.catalog.base import NeveCatalog, NewTable, check_requirements
 from neve.catalog.metadata_files import StagedMetadata, read_metadata, stage_updates, write_metadata
+from neve.catalog.rest import RestCatalog as NeveRestCatalog
 from neve.catalog.rest import RestCatalogMixin
 from neve.catalog.sql import EmbeddedCatalog, SqlCatalogMixin, cause_of
 from neve.catalog.swap import CatalogUnavailable, LostRace, MaybeSwapped, Swapped
@@ -59,13 +61,22 @@ def open_catalog(spec: str | Path | Catalog, **properties: str) -> NeveCatalog:
     if not properties and spec not in list_catalogs():
         raise UnknownName("catalog", spec, list_catalogs(), "PyIceberg's configuration")
     try:
-        return adopt_catalog(load_catalog(spec, **properties))
+        return _load_configured_catalog(spec, properties)
     except (ValueError, NotInstalledError) as e:
         raise UserError(f"Cannot open catalog {spec!r}: {e}") from e
     except SQLAlchemyError as e:
         raise TableError(f"Cannot open catalog {spec!r}: {cause_of(e)}.") from e
     except RequestException as e:  # its text contains the whole address, and maybe secrets
         raise TableError(f"Cannot reach catalog {spec!r}: {type(e).__name__}.") from e
+
+
+def _load_configured_catalog(name: str, properties: Mapping[str, str]) -> NeveCatalog:
+    """Load a catalog by PyIceberg's configuration; a REST catalog as our class, which checks what the server sends."""
+    configured = merge_config(Config().get_catalog_config(name) or {}, dict(properties))
+    kind = configured.get("type") or ("" if "py-catalog-impl" in configured else infer_catalog_type(name, configured))
+    if str(getattr(kind, "value", kind)).lower() != CatalogType.REST.value or "uri" not in configured:
+        return adopt_catalog(load_catalog(name, **properties))
+    return NeveRestCatalog(name, **configured)  # type: ignore[arg-type]
 
 
 def adopt_catalog(catalog: Catalog) -> NeveCatalog:

@@ -1,20 +1,26 @@
-"""REST catalogs: the server applies the updates and swaps. Requests keep every key; answers are read by our models."""
+"""REST catalogs: the server applies the updates and swaps. Requests keep every key; answers are read by our models.
+
+A server sends configuration for the catalog, and for the storage of each table. It may choose neither code, which would
+run with the caller's token at hand, nor another host for the token. Only the caller may.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Any
+from urllib.parse import urlsplit
 
 from pydantic_core import from_json, to_json
 from pyiceberg.catalog.rest import Capability, CreateTableRequest, Endpoints, RegisterTableRequest
 from pyiceberg.catalog.rest import RestCatalog as IcebergRestCatalog
 from pyiceberg.catalog.rest.scan_planning import StorageCredential
 from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError, TableAlreadyExistsError
+from pyiceberg.io import FileIO
 from pyiceberg.partitioning import assign_fresh_partition_spec_ids
 from pyiceberg.table import Table
 from pyiceberg.table.sorting import assign_fresh_sort_order_ids
 from pyiceberg.table.update import TableRequirement, TableUpdate
-from pyiceberg.typedef import Identifier
+from pyiceberg.typedef import EMPTY_DICT, Identifier, Properties
 from requests import ConnectTimeout, RequestException, Response
 from urllib3.exceptions import MaxRetryError, NewConnectionError
 
@@ -25,11 +31,32 @@ from neve.model.metadata import metadata_from_json, to_neve_metadata
 from neve.model.new_table import with_fresh_ids
 
 _REFRESH_TOKEN = (401, 419)
+_CODE_KEYS = frozenset({"py-io-impl", "py-catalog-impl", "auth", "ssl"})
+_HOST_KEYS = ("uri", "oauth2-server-uri", "s3.signer.uri")  # what goes there carries the token
 _CREATE_ERRORS: dict[int, type[Exception]] = {404: NoSuchNamespaceError, 409: TableAlreadyExistsError}
 
 
 class RestCatalogMixin(NeveCatalog, IcebergRestCatalog):
     """The methods of a REST catalog that differ from PyIceberg's; they precede those of the adopted class."""
+
+    def _fetch_config(self) -> None:
+        own = dict(self.properties)
+        super()._fetch_config()
+        self.properties = own | self._trusted_properties(self.properties, own)
+        self.uri = self.properties["uri"]
+
+    def _load_file_io(self, properties: Properties = EMPTY_DICT, location: str | None = None) -> FileIO:
+        return super()._load_file_io(self._trusted_properties(properties, self.properties), location)
+
+    def _trusted_properties(self, given: Properties, own: Properties) -> Properties:
+        """Return the properties from a server without those that only the caller may choose."""
+        for key in _HOST_KEYS:
+            if key in given and given[key] != own.get(key) and _origin(given[key]) != _origin(own["uri"]):
+                raise TableError(
+                    f"Catalog {self.name!r} asks to send requests with your token to {_origin(given[key])}. If that is "
+                    f"right, open it with the property {key!r}."
+                )
+        return {key: value for key, value in given.items() if key not in _CODE_KEYS}
 
     def swap(self, table: Table, requirements: Sequence[TableRequirement], updates: Sequence[TableUpdate]) -> Swapped:
         """Send requirements and updates to the server, and report the outcome."""
@@ -138,6 +165,12 @@ class RestCatalogMixin(NeveCatalog, IcebergRestCatalog):
         # Properties of the table itself come from storage: they must not choose code or endpoints.
         io = self._load_file_io({**config, **self._resolve_storage_credentials(credentials, location)}, location)
         return Table(identifier, metadata, location, io, self, config)
+
+
+def _origin(address: str) -> str:
+    """Return scheme, host and port of an address."""
+    parts = urlsplit(str(address))
+    return f"{parts.scheme}://{parts.hostname}{'' if parts.port is None else f':{parts.port}'}".lower()
 
 
 class RestCatalog(RestCatalogMixin):

@@ -249,3 +249,60 @@ def test_a_version_4_tree_is_committed_and_read_over_rest(catalog: NeveCatalog) 
     snapshot = to_neve_metadata(table.metadata).current_snapshot()
     manifests = manifests_of(table.io, to_neve_metadata(table.metadata), snapshot)
     assert read_entries(table.io, manifests, specs)["file_path"].to_pylist() == paths
+
+
+CHOSEN_CODE = {"py-io-impl": "tests.catalog.test_rest_catalog.NoSuchIO", "auth": {"type": "custom", "impl": "no.such"}}
+
+
+@pytest.mark.parametrize("where", ["defaults", "overrides", "config"])
+def test_a_server_chooses_no_code(server: RestServer, table: Table, where: str) -> None:
+    def answer_with_code(handler: Any, method: str, path: str) -> bool:
+        if path.endswith("/config") and where != "config":
+            handler.answer(200, {"defaults": {}, "overrides": {}, where: {**CHOSEN_CODE, "x": "y"}})
+            return True
+        if where != "config" or not path.endswith("/tables/t"):
+            return False
+        _, body = handler.result(method, path, None)
+        handler.answer(200, {**body, "config": {"py-io-impl": CHOSEN_CODE["py-io-impl"], "x": "y"}})
+        return True
+
+    server.fault = answer_with_code
+    opened = open_catalog("rest", type="rest", uri=server.uri, token="secret")
+    io = load_table(opened, "db.t").io
+    assert io.properties["x"] == "y" and "py-io-impl" not in io.properties and "auth" not in opened.properties
+    mine = open_catalog("rest", type="rest", uri=server.uri, **{"py-io-impl": "pyiceberg.io.fsspec.FsspecFileIO"})
+    assert type(load_table(mine, "db.t").io).__name__ == "FsspecFileIO"
+
+
+@pytest.mark.parametrize("key", ["uri", "oauth2-server-uri", "s3.signer.uri"])
+@pytest.mark.parametrize("secret", [{"token": "secret"}, {"credential": "me:secret"}])
+def test_a_server_sends_the_token_nowhere_else(
+    server: RestServer, tmp_path: Path, key: str, secret: dict[str, str]
+) -> None:
+    with rest_server(EmbeddedCatalog(tmp_path / "other")) as other:
+
+        def answer_with_host(handler: Any, method: str, path: str) -> bool:
+            if path.endswith("/config"):
+                handler.answer(200, {"defaults": {}, "overrides": {key: f"{other.uri}/x"}})
+            elif "token" in path:
+                handler.answer(200, {"access_token": "t", "token_type": "bearer", "expires_in": 100})
+            return path.endswith("/config") or "token" in path
+
+        server.fault = answer_with_host
+        settings = {"type": "rest", "uri": server.uri, "oauth2-server-uri": f"{server.uri}/tokens", **secret}
+        if key == "oauth2-server-uri":
+            settings.pop(key)
+        with pytest.raises(TableError, match=f"with your token to {other.uri}.*the property '{key}'"):
+            open_catalog("rest", **settings)
+        assert other.requests == []
+
+
+def test_a_server_may_move_on_its_own_host(server: RestServer, table: Table) -> None:
+    def answer_with_path(handler: Any, method: str, path: str) -> bool:
+        if path.endswith("/config"):
+            handler.answer(200, {"defaults": {}, "overrides": {"uri": f"{server.uri}/", "s3.endpoint": "http://s3"}})
+        return path.endswith("/config")
+
+    server.fault = answer_with_path
+    opened = open_catalog("rest", type="rest", uri=server.uri)
+    assert load_table(opened, "db.t").io.properties["s3.endpoint"] == "http://s3"
