@@ -44,10 +44,10 @@ def run(console: Console, folder: Path | None = None) -> None:
         _run(console, folder, folder)
         return
     with tempfile.TemporaryDirectory(prefix="neve-demo-") as scratch:
-        _run(console, Path(scratch) / "lake", Path(tempfile.gettempdir()))
+        _run(console, Path(scratch) / "lake")
 
 
-def _run(console: Console, folder: Path, reports: Path) -> None:
+def _run(console: Console, folder: Path, reports: Path | None = None) -> None:
     lake = connect(folder)
     if _NAME in lake.tables():
         raise UserError(f"The lake {folder} has a table {_NAME} already. Give --lake another folder.")
@@ -60,7 +60,8 @@ def _run(console: Console, folder: Path, reports: Path) -> None:
     demo.compact()
     demo.upgrade_to_v4()
     demo.verify_files()
-    demo.write_report(reports / "neve-demo-report.html")
+    # The page stays, in a new folder to which only this user can write.
+    demo.write_report((reports or Path(tempfile.mkdtemp(prefix="neve-demo-report-"))) / "neve-demo-report.html")
     console.print(f"\n{time.monotonic() - started:.0f} seconds after the start of Spark.", highlight=False)
 
 

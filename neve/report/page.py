@@ -11,6 +11,7 @@ from functools import cache
 from hashlib import sha256
 from importlib.resources import files
 from pathlib import Path
+from uuid import uuid4
 
 from pyiceberg.expressions import BooleanExpression
 
@@ -85,11 +86,21 @@ def _page_asset(name: str) -> str:
 
 
 def write_report(context: TableContext, path: str | Path, where: str | BooleanExpression | None = None) -> Path:
-    """Write the page about a table and return its path; an existing file is replaced."""
+    """Write the page about a table and return its path; an existing file is replaced.
+
+    A symbolic link is replaced too, so that the page is never written to a file that somebody else chose.
+    """
     text, target = render_page(gather_report(context, where)), Path(path)
+    draft = target.with_name(f".{target.name}-{uuid4().hex}")
     try:
-        target.write_text(text, encoding="utf-8")
+        if target.is_fifo() or target.is_char_device():  # such as /dev/stdout
+            target.write_text(text, encoding="utf-8")
+        else:
+            with draft.open("x", encoding="utf-8") as file:
+                file.write(text)
+            draft.replace(target)
     except OSError as e:
+        draft.unlink(missing_ok=True)
         raise UserError(
             f"Cannot write the report to {target}: {e.strerror or e}. Give a path that can be written."
         ) from e

@@ -26,6 +26,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Lock
+from uuid import uuid4
 
 from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
@@ -75,7 +76,7 @@ def local_session(master: str = "local[*]", options: Mapping[str, str] | None = 
         "spark.driver.memory": f"{min(max(machine_memory >> 2, 1 << 30), 8 << 30) >> 20}m",
         _JAVA_OPTIONS: java.strip(),
         "spark.sql.session.timeZone": "UTC",
-        "spark.sql.warehouse.dir": f"{tempfile.gettempdir()}/spark-warehouse",
+        "spark.sql.warehouse.dir": f"{tempfile.gettempdir()}/neve-warehouse-{uuid4().hex}",
         # PySpark would send the JVM the line of Python behind every column: ten messages for each column of a scan,
         # and the lines are ours.
         "spark.python.sql.dataFrameDebugging.enabled": "false",
