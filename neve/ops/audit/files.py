@@ -208,6 +208,10 @@ def _statistics_findings(
             message = f"Column {field_id} does not have as many nulls as the manifest says."
             yield from findings_for_rows("null-count", files, _expand_mask(files, column, wrong), message)
             yield from _partition_findings(files, column, field_id)
+            if field_id in _DELETE_COLUMNS:
+                has_nulls = pc.greater(column.nulls, 0).fill_null(False).to_numpy(zero_copy_only=False)
+                message = "Has rows without a path or position, which delete nothing."
+                yield from findings_for_rows("required-value", files, _expand_mask(files, column, has_nulls), message)
 
 
 def _bound_findings(files: EntryTable, column: AuditedColumn, field_id: int) -> Iterator[Finding]:

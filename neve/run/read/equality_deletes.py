@@ -139,7 +139,8 @@ class EqualityIndex:
         return sum(column.nbytes for columns in self.columns_by_file.values() for column in columns)
 
     def _load_key_columns(self, file: DeleteFile, group: EqualityDeletes) -> Columns:
-        with open_file(self.io, file.path, file.file_format, file.file_size, file.record_count) as data:
+        # The rows of the file count, not their number in the manifest, which some writers get wrong.
+        with open_file(self.io, file.path, file.file_format, file.file_size, None) as data:
             # Without this check a delete file without a key column would delete every row where that column is null.
             if missing := set(group.keys) - set(nested_field_ids(fields_with_ids(data, file.path, self.target))):
                 expected = f"the equality columns {sorted(group.keys)}"

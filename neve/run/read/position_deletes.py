@@ -25,9 +25,9 @@ from neve.run.read.projection import ProjectionSource, compile_projection
 from neve.run.read.tasks import DeleteFile, FileTask
 from neve.run.read.types import ArrowFlavor
 
+# Both are required, but there are files with nulls in them: a row without a path or position deletes nothing.
 _SCHEMA = Schema(
-    NestedField(DELETE_PATH_ID, "file_path", StringType(), required=True),
-    NestedField(DELETE_POSITION_ID, "pos", LongType(), required=True),
+    NestedField(DELETE_PATH_ID, "file_path", StringType()), NestedField(DELETE_POSITION_ID, "pos", LongType())
 )
 _MAX_UNCOMPRESSED_ROWS = 4 << 20  # positions held uncompressed at once
 
@@ -134,14 +134,19 @@ def _read_positions_by_number(io: FileIO, delete: DeleteFile, number_paths: Path
 
 
 def _read_matching_rows(io: FileIO, delete: DeleteFile, number_paths: PathNumbering) -> Iterator[tuple[Ints, Ints]]:
-    """Yield the numbers of the requested data files and the positions in them, in batches worth compressing."""
+    """Yield the numbers of the requested data files and the positions in them, in batches worth compressing.
+
+    The rows of the file count, not their number in the manifest, which some writers get wrong.
+    """
     pending: list[tuple[Ints, Ints]] = []
-    with open_file(io, delete.path, delete.file_format, delete.file_size, delete.record_count) as data:
+    with open_file(io, delete.path, delete.file_format, delete.file_size, None) as data:
         fields = assign_field_ids(data.fields, delete.path, None, [_SCHEMA])
         source = ProjectionSource(delete.path, fields, {}, {}, {}, data.prunes_nested)
         projection = compile_projection(_SCHEMA, source, ArrowFlavor.EXACT)
         for rows, columns in data.batches(projection.leaves):
             batch = projection.apply(columns, rows)
+            if any(column.null_count for column in batch.columns):
+                batch = batch.filter(pc.and_(*(column.is_valid() for column in batch.columns)))
             numbers = number_paths(batch.column(0))
             is_requested = numbers >= 0
             pending.append((numbers[is_requested], batch.column(1).to_numpy()[is_requested]))
