@@ -174,7 +174,10 @@ class Merge(RowStatement[MergeResult]):
             read.only(np.zeros(len(read.files), bool)),
             target_filter,
             reads_itself,
-            notes=(f"the keys of the source rule out {'files' if is_pruned else 'no file'}",),
+            notes=(
+                f"the keys of the source rule out {'files' if is_pruned else 'no file'}",
+                *(() if source.is_deterministic else ("the source is not deterministic, so it is computed only once",)),
+            ),
         )
         return plan, keys, is_pruned
 

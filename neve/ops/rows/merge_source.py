@@ -1,14 +1,16 @@
 """The source of a MERGE: any kind of rows as a frame that is computed once, and the range of its keys.
 
 A small source is brought into this process. A large one is cached on the executors, in memory and on disk, while the
-statement runs: it is read several times and must return the same rows each time. Its keys rule out files of the target.
+statement runs: it is read several times and must return the same rows each time. If it is not deterministic, it is
+computed only once: when a part of it is lost, the statement fails instead of computing other rows. Its keys rule out
+files of the target.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, reduce
 from typing import Any
 
@@ -31,6 +33,7 @@ from pyiceberg.schema import Schema
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql import types as sp
+from pyspark.storagelevel import StorageLevel
 
 from neve.errors import UnsupportedFeature, UserError
 from neve.io.deletion_vectors import PositionSet
@@ -42,6 +45,7 @@ from neve.predicate.normalize import make_expression
 from neve.predicate.sql_text import tokenize_sql
 from neve.run.read.types import is_rounded_by_spark
 from neve.run.spark.arrow_exchange import collect_if_small
+from neve.run.spark.expressions import is_deterministic
 from neve.run.spark.input_rows import as_arrow, create_dataframe, with_spark_types
 from neve.run.spark.parquet_scan import KeyFilter
 from neve.run.spark.session import is_case_sensitive, is_classic
@@ -68,13 +72,14 @@ class MergeSource:
     numbered_frame: DataFrame  # computed once, with the column `SOURCE_ROW` after the others
     table: pa.Table | None = None  # the same rows, if they are in this process
     reads_target: bool = False
+    is_deterministic: bool = True
 
     @classmethod
-    def of_table(cls, spark: SparkSession, rows: pa.Table, *, reads_target: bool = False) -> MergeSource:
+    def of_table(cls, spark: SparkSession, rows: pa.Table) -> MergeSource:
         """Return a source of rows in this process, in types of Spark."""
         table = rows.append_column(SOURCE_ROW, pa.array(np.arange(len(rows))))
         frame = create_dataframe(spark, table)
-        return cls(frame.drop(SOURCE_ROW), frame, table, reads_target)
+        return cls(frame.drop(SOURCE_ROW), frame, table)
 
     def unmatched_rows(self, seen: PositionSet) -> DataFrame | None:
         """Return the rows in this process whose numbers are not in `seen`, or None if there are none."""
@@ -264,13 +269,19 @@ def open_merge_source(context: TableContext, source_input: Any, *, has_columns: 
                 frame = context.spark().sql(views.single_text)
         else:
             frame = source_input
+        is_fixed = is_deterministic(frame)
         if not has_columns and (rows := _collect_small_source(frame)) is not None:
-            yield MergeSource.of_table(context.spark(), rows, reads_target=reads_target)
+            source = MergeSource.of_table(context.spark(), rows)
+            yield replace(source, reads_target=reads_target, is_deterministic=is_fixed)
             return
         numbered = frame.select("*", F.monotonically_increasing_id().alias(SOURCE_ROW))
-        if not (isinstance(source_input, DataFrame) and is_persisted(source_input)):  # the caller caches it
+        if not is_fixed:
+            with translate_spark_errors("MERGE USING"):
+                numbered = numbered.localCheckpoint(storageLevel=StorageLevel.MEMORY_AND_DISK)
+            frame = numbered.drop(SOURCE_ROW)
+        elif not (isinstance(source_input, DataFrame) and is_persisted(source_input)):  # the caller caches it
             resources.enter_context(persisted(numbered))
-        yield MergeSource(frame, numbered, reads_target=reads_target)
+        yield MergeSource(frame, numbered, reads_target=reads_target, is_deterministic=is_fixed)
 
 
 def _collect_small_source(frame: DataFrame) -> pa.Table | None:

@@ -17,7 +17,7 @@ from typing import Any, TypeAlias
 from pyiceberg import expressions as ex
 from pyiceberg.expressions import BooleanExpression
 from pyiceberg.schema import Schema
-from pyspark.errors import AnalysisException, ArithmeticException, ParseException, PySparkException, QueryContextType
+from pyspark.errors import PySparkException, QueryContextType
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql import types as sp
@@ -95,15 +95,20 @@ class ExpressionChecker:
         self._refuse_operators(values, analysed)
         return {clause: field.dataType for clause, field in zip(values, analysed.schema.fields, strict=False)}
 
-    def check_condition(self, clause: str, value: SqlOrColumn) -> None:
-        """Reject a condition that does not resolve, is not boolean, or is not deterministic."""
+    def check_condition(self, clause: str, value: SqlOrColumn, *, folds_constants: bool = False) -> None:
+        """Reject a condition that does not resolve, is not boolean, or is not deterministic.
+
+        With `folds_constants`, reject also a constant that cannot be converted, as in `id = 'abc'`.
+        """
         self._refuse_non_row_expression(clause, value)
         if isinstance(value, str) and (functions := features_of(value).nondeterministic):
             raise _nondeterministic_error(clause, value, ", ".join(functions))
         analysed = self._analyse_each(
             {clause: value}, lambda columns: self.frame.where(columns[0]).select(self._anchor_column)
         )
-        if is_classic(analysed.sparkSession) and not analysed._jdf.queryExecution().analyzed().deterministic():
+        if folds_constants:
+            self._analyse_each({clause: value}, lambda columns: _planned(self.frame.where(columns[0])))
+        if not is_deterministic(analysed):
             raise _nondeterministic_error(clause, value, "a function in it")
 
     def _analyse_each(
@@ -113,7 +118,7 @@ class ExpressionChecker:
         try:
             with quiet_errors():
                 return analyse([as_column(v) for v in values.values()])
-        except (AnalysisException, ArithmeticException, ParseException) as e:
+        except PySparkException as e:
             if len(values) > 1:
                 for clause, value in values.items():
                     self._analyse_each({clause: value}, analyse)
@@ -151,6 +156,17 @@ class ExpressionChecker:
     def _anchor_column(self) -> Column:
         """A plain column, selected with the others: with it an aggregate is an error instead of one row for all."""
         return F.col(f"`{self.frame.columns[-1]}`")
+
+
+def _planned(frame: DataFrame) -> DataFrame:
+    """Let Spark plan a frame, which evaluates its constants."""
+    frame.isEmpty()
+    return frame
+
+
+def is_deterministic(frame: DataFrame) -> bool:
+    """Return whether a frame has the same rows each time; True if Spark does not tell, as over Spark Connect."""
+    return not is_classic(frame.sparkSession) or bool(frame._jdf.queryExecution().analyzed().deterministic())
 
 
 def _has_star(value: SqlOrColumn) -> bool:
