@@ -125,7 +125,7 @@ class RewriteResult(SummaryMixin):
     groups: tuple[GroupResult, ...] = ()
     files_added: int = 0
     bytes_added: int = 0
-    delete_files_removed: int = 0  # delete files that apply to no file any more; only if their removal was requested
+    delete_files_removed: int = 0  # deletion vectors of the replaced files, and dangling deletes if that was requested
     failed_groups: tuple[GroupResult, ...] = ()
     failed_commits: int = 0
     races: int = 0  # how often groups were planned again after a conflict with a concurrent writer

@@ -25,6 +25,7 @@ from typing import Any, Self
 
 import pyarrow as pa
 from pyiceberg.expressions import BooleanExpression
+from pyspark.sql.types import StringType, StructField, StructType
 
 from neve.commit.outcome import Outcome
 from neve.errors import UnknownName, UserError
@@ -33,6 +34,7 @@ from neve.ops.events import Progress
 from neve.ops.maintenance.rewrite_run import RewriteRun
 from neve.ops.maintenance.row_order import RequestedOrder, RowOrder
 from neve.ops.results import RewriteResult
+from neve.ops.rows.target_rows import metadata_columns_in, resolve_subqueries
 from neve.ops.verb import NOTHING_TO_COMMIT, Execution, SnapshotVerb
 from neve.plan.metrics_filter import STATISTICS
 from neve.plan.partition_filter import PartitionFilter
@@ -41,6 +43,8 @@ from neve.plan.rewrite_options import RewriteOptions
 from neve.plan.rewrite_plan import RewritePlan, RewritePlanningResult, SpecMode, Unopened
 from neve.plan.scan import needs_statistics, prune_manifests
 from neve.predicate import parse
+from neve.run.spark.expressions import ExpressionChecker
+from neve.run.spark.types import spark_fields
 from neve.tree.entries import DETAIL, Manifest
 
 
@@ -140,6 +144,8 @@ class RewriteDataFiles(SnapshotVerb[RewritePlan, RewriteResult]):
         options = self._options(context)
         schema, head = context.metadata.schema(), context.head(self.target_branch)
         condition = parse(self.condition, schema, case_sensitive=self.is_case_sensitive, time_zone=context.time_zone())
+        if condition.text is not None and not condition.is_exact:
+            _refuse_invalid_condition(context, condition.text)
         if self.is_strict and not condition.is_exact:
             raise UserError(
                 f"Condition {condition.text!r} cannot be evaluated in full: only comparisons of columns with constants "
@@ -197,6 +203,18 @@ class RewriteDataFiles(SnapshotVerb[RewritePlan, RewriteResult]):
 
     def _commit(self, context: TableContext, plan: Any, written: Any, execution: Execution) -> Outcome:
         return NOTHING_TO_COMMIT  # each batch is committed already
+
+
+def _refuse_invalid_condition(context: TableContext, text: str) -> None:
+    """Reject a condition that Spark would reject, for example because of a function that it does not have.
+
+    A valid condition that cannot be evaluated for files chooses all of them; a typing error must not.
+    """
+    fields = spark_fields(context.metadata.schema().fields)
+    metadata_columns = [StructField(name, StringType()) for name in metadata_columns_in(context, [text])]
+    with resolve_subqueries(context, {"Filter": text}) as resolved:
+        frame = context.spark().createDataFrame([], StructType([*fields, *metadata_columns]))
+        ExpressionChecker(frame).check_condition("Filter", resolved.values["Filter"], folds_constants=True)
 
 
 def _unopened_manifests(

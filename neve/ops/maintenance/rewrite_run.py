@@ -101,7 +101,8 @@ class RewriteRun:
             self._delete_files(self.uncommitted_rewrites)
         if plan.options.remove_dangling_deletes and self.result.groups:  # in a commit of their own
             verb = RemoveDanglingDeletes(self.context.refreshed()).branch(self.branch)
-            self.result = replace(self.result, delete_files_removed=verb.execute().delete_files_removed)
+            removed = self.result.delete_files_removed + verb.execute().delete_files_removed
+            self.result = replace(self.result, delete_files_removed=removed)
         return replace(self.result, seconds=self.execution.total_seconds)
 
     def _run_batch(self, planned: _PlannedRewrite, groups: Sequence[FileGroup], races: int) -> None:
@@ -236,7 +237,7 @@ class RewriteRun:
             if outcome is None:
                 break
             if not isinstance(outcome, Rejected):
-                self._record_commit(written, outcome.snapshot_id)
+                self._record_commit(written, outcome)
                 break
             conflicts = outcome.conflicts
             if all(c.rule.is_about_input for c in conflicts):
@@ -274,8 +275,8 @@ class RewriteRun:
             self._count_failed_commit(planned.plan, [g for w in written for g in w.groups], str(e))
             return None
 
-    def _record_commit(self, written: Sequence[RewrittenGroups], snapshot_id: int | None) -> None:
-        result = self.result
+    def _record_commit(self, written: Sequence[RewrittenGroups], outcome: Committed) -> None:
+        result, snapshot_id = self.result, outcome.snapshot_id
         groups = (
             GroupResult(
                 group.group_id,
@@ -296,6 +297,7 @@ class RewriteRun:
             groups=(*result.groups, *groups),
             files_added=result.files_added + sum(w.files.num_rows for w in written),
             bytes_added=result.bytes_added + sum(pc.sum(w.files["file_size_in_bytes"]).as_py() or 0 for w in written),
+            delete_files_removed=result.delete_files_removed + int(outcome.summary.get("removed-delete-files", 0)),
         )
 
     def _count_failed_commit(

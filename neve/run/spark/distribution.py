@@ -240,7 +240,8 @@ def _add_key_columns(df: DataFrame, target: WriteTarget) -> tuple[DataFrame, lis
         columns[name] = transform_column(field.transform, source, text, is_text=is_text)
         return name
 
-    by_partition = [_SortKey(name) for f in target.partitioner.spec.fields if (name := name_of(f))]
+    fields = target.partitioner.spec.fields if target.only_partition is None else ()
+    by_partition = [_SortKey(name) for f in fields if (name := name_of(f))]
     by_order = [
         _SortKey(name, f.direction == SortDirection.DESC, f.null_order == NullOrder.NULLS_FIRST)
         for f in target.write_order.fields

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
 from itertools import chain
 
@@ -111,15 +111,17 @@ class RewriteJob:
 
     def rewrite_in_place(self, groups: Sequence[FileGroup]) -> list[RewrittenGroups]:
         """Rewrite groups whose rows stay in their partition, all in one job without a shuffle of rows."""
-        self.target.check()
+        targets = {group.group_id: self._target_of(group) for group in groups}
+        task = self._reading_task({group: target.only_partition for group, target in targets.items()})
+        targets[groups[0].group_id].check()
         if sum(group.bytes for group in groups) <= MAX_LOCAL_BYTES:
             table, count = _task_table_of(groups)
             rows = table.select(_TASK_COLUMNS).combine_chunks().to_batches()[0]
             inputs = [rows.filter(pc.equal(table[_TASK].combine_chunks(), task)) for task in range(count)]
-            outputs = run_tasks_in_process(inputs, self._reading_task(), self.target)
+            outputs = run_tasks_in_process(inputs, task, self.target)
         else:
             outputs = run_writing_job(
-                self._spread_tasks(*_task_table_of(groups)), self._reading_task(), self.target, {}, holds_rows=False
+                self._spread_tasks(*_task_table_of(groups)), task, self.target, {}, holds_rows=False
             )
         by_group: dict[int | None, list[TaskOutput]] = defaultdict(list)
         for output in outputs:
@@ -146,9 +148,10 @@ class RewriteJob:
 
     def prepare_sorted_rewrite(self, group: FileGroup, spread: TotalOrder) -> Callable[[], RewrittenGroups]:
         """Return a job that rewrites a group in a total order; several may run at the same time."""
-        self.target.check()
-        rows = self._read_rows(group)
-        return lambda: self._run_rewrite((group,), rows, sort_globally(rows, self.target, spread), True, {})
+        job = replace(self, target=self._target_of(group))
+        job.target.check()
+        rows = job._read_rows(group)
+        return lambda: job._run_rewrite((group,), rows, sort_globally(rows, job.target, spread), True, {})
 
     def _run_rewrite(
         self,
@@ -172,9 +175,17 @@ class RewriteJob:
 
     # -- tasks -------------------------------------------------------------------------------------------------------
 
-    def _reading_task(self) -> WritingTask:
-        """Return a task that gets the files to read."""
-        source, target, verifies = self._row_source(), self.target, self.verifies
+    def _target_of(self, group: FileGroup) -> WriteTarget:
+        """Return the target for a group; rows that stay in their partition keep its tuple, which may be all we know."""
+        target = self.target
+        if group.partition.spec_id != target.spec_id or not target.partitioner.is_partitioned:
+            return target
+        columns = group.files.columns.select(target.specs.columns(target.spec_id))
+        return replace(target, only_partition=columns.slice(0, 1).combine_chunks().to_batches()[0])
+
+    def _reading_task(self, partitions: Mapping[int, pa.RecordBatch | None]) -> WritingTask:
+        """Return a task that gets the files to read; groups have known partitions, or None."""
+        source, job_target, verifies = self._row_source(), self.target, self.verifies
 
         def task(batches: Batches, names: FileNames) -> tuple[list[WrittenFile], pa.Table | None]:
             filled = (b for b in batches if b.num_rows)
@@ -182,10 +193,12 @@ class RewriteJob:
             if first is None:
                 return [], None
             notes: list[pa.Table] = []
+            group = first.column(_GROUP)[0].as_py()
+            target = replace(job_target, only_partition=partitions[group])
             files = write_batches(source(chain([first], filled), notes), target, names, is_clustered=False)
             if verifies:
                 notes.append(_note(is_before=False, checksum=_checksum_of_files(files, target)))
-            return files, pa.concat_tables([_note(group=first.column(_GROUP)[0].as_py()), *notes])
+            return files, pa.concat_tables([_note(group=group), *notes])
 
         return task
 

@@ -15,7 +15,8 @@ All fields are nullable in Spark: the writer checks required columns.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from itertools import count
 
 from pyiceberg import types as ice
@@ -79,6 +80,15 @@ def spark_schema(schema: Schema, naming: Naming = _own_name) -> sp.StructType:
 def spark_field(field: ice.NestedField, naming: Naming = _own_name) -> sp.StructField:
     """Convert a column for Spark, with its field id."""
     return sp.StructField(naming(field), spark_type(field.field_type, naming), True, {FIELD_ID: field.field_id})
+
+
+def spark_fields(fields: Iterable[ice.NestedField]) -> list[sp.StructField]:
+    """Convert columns for Spark; those of types that Spark does not have are left out."""
+    converted = []
+    for field in fields:
+        with suppress(UnsupportedFeature):
+            converted.append(spark_field(field))
+    return converted
 
 
 def spark_type(kind: ice.IcebergType, naming: Naming = _own_name) -> sp.DataType:

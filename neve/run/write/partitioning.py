@@ -116,6 +116,7 @@ class Partitioner:
     schema: Schema
     specs: Specs
     spec_id: int
+    only_partition: pa.RecordBatch | None = None  # the tuple of all rows, if it is known
 
     @property
     def spec(self) -> PartitionSpec:
@@ -129,7 +130,7 @@ class Partitioner:
 
     def check(self) -> None:
         """Reject a spec whose tuples cannot be computed from rows of this schema."""
-        for field in self.spec.fields:
+        for field in self.spec.fields if self.only_partition is None else ():
             if isinstance(field.transform, VoidTransform):
                 continue
             if isinstance(field.transform, UnknownTransform):
@@ -150,6 +151,9 @@ class Partitioner:
         """
         if not self.is_partitioned:
             yield PartitionRows((), rows)
+            return
+        if self.only_partition is not None:
+            yield PartitionRows(self.key_of(self.only_partition), rows, self.only_partition)
             return
         tuples = self.partition_tuples(rows)
         codes = _number_tuples(tuples)

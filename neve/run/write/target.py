@@ -56,6 +56,7 @@ class WriteTarget:
     io_properties: Mapping[str, str] = field(default_factory=dict, repr=False)  # may hold credentials
     options: WriteOptions = field(default_factory=WriteOptions)
     average_row_bytes: int = 0  # average size of a row in the existing files; 0: not known
+    only_partition: pa.RecordBatch | None = None  # the tuple of all rows; None: it is computed for each row
 
     @classmethod
     def of(
@@ -142,7 +143,7 @@ class WriteTarget:
     @property
     def partitioner(self) -> Partitioner:
         """The partitioner for rows of this target."""
-        return Partitioner(self.schema, self.specs, self.spec_id)
+        return Partitioner(self.schema, self.specs, self.spec_id, self.only_partition)
 
     @property
     def target_file_size(self) -> int:
