@@ -22,6 +22,7 @@ from pyiceberg.table.sorting import UNSORTED_SORT_ORDER, SortOrder
 from pyspark.sql import SparkSession
 
 from neve.catalog import EmbeddedCatalog, NeveCatalog, open_catalog, register_table, rename_table
+from neve.catalog.entries import leave_note
 from neve.commit.environment import Environment
 from neve.errors import UserError
 from neve.ops.context import LakeContext
@@ -143,13 +144,18 @@ class Lake:
 
     def register_table(self, name: str | tuple[str, ...], metadata_location: str) -> Table:
         """Add a table that another engine wrote to this catalog, by the path of its metadata file."""
-        return Table(self.context.of_table(register_table(self.catalog, name, metadata_location)))
+        registered = register_table(self.catalog, name, metadata_location)
+        leave_note(self.catalog, registered)
+        return Table(self.context.of_table(registered))
 
-    def sql(self, text: str, **options: Any) -> Any:
+    def sql(self, text: str, *, restricted: bool = False, **options: Any) -> Any:
         """Run one SQL statement over the tables of the lake.
 
         A query returns a Spark DataFrame; UPDATE, DELETE, MERGE, INSERT and CALL return what they did; CREATE TABLE and
         ALTER TABLE return the table. Statements that change rows take the settings of the builders as options: `mode`,
         `isolation`, `branch`, `reruns`, `snapshot_properties`.
+
+        Spark SQL reads files by path, calls Java methods and runs programs. With `restricted`, for text from somebody
+        else, only queries, SHOW and DESCRIBE run, and they read nothing but tables of the lake.
         """
-        return run_sql(self.context, text, **options)
+        return run_sql(self.context, text, restricted=restricted, **options)

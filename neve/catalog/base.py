@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -17,8 +17,9 @@ from pyiceberg.table.update import AssertCreate, TableRequirement, TableUpdate
 from pyiceberg.typedef import EMPTY_DICT, Identifier, Properties
 
 from neve.catalog.swap import MaybeSwapped, NotSwapped, RequirementFailed, Swapped, SwapStatus
-from neve.errors import NeveError
+from neve.errors import NeveError, UserError
 from neve.io.files import delete_files
+from neve.io.paths import why_not_a_place
 from neve.model.metadata import TableMetadata, to_neve_metadata
 
 if TYPE_CHECKING:
@@ -35,6 +36,10 @@ class NewTable:
     location: str | None
     properties: dict[str, str]
     format_version: int
+
+    def __post_init__(self) -> None:
+        if self.location is not None and (reason := why_not_a_place(self.location)):
+            raise UserError(f"Cannot create a table at {self.location!r}: {reason}.")
 
 
 class NeveCatalog(Catalog):
@@ -75,6 +80,10 @@ class NeveCatalog(Catalog):
     def refresh_table(self, table: Table) -> Table:
         """Return the newest state of a table."""
         return self.load_table(table.name())
+
+    def metadata_files_in_use(self, locations: Collection[str]) -> frozenset[str]:
+        """Return which of these metadata files are known to be current for some table of the catalog."""
+        return frozenset()
 
     def swap_status(self, lost_swap: MaybeSwapped) -> SwapStatus:
         """Find out how a swap with a lost answer ended. LANDED and NEVER are proofs."""

@@ -48,10 +48,21 @@ def next_metadata_location(metadata: TableMetadata, previous: str | None = None)
             f"Cannot commit to {previous}: its table location {location!r} is above it, or no folder. Correct "
             "the location of the table."
         )
-    match = _VERSION.match(previous.rsplit("/", 1)[-1]) if previous else None
-    version = int(match[1]) + 1 if match else 0
+    before = version_of(previous) if previous else None
+    version = 0 if before is None else before + 1
     suffix = ".gz.metadata.json" if properties.metadata_codec == "gzip" else ".metadata.json"
     return f"{folder}/{version:05d}-{uuid.uuid4()}{suffix}"
+
+
+def version_of(metadata_location: str) -> int | None:
+    """Return the version in the name of a metadata file; None for a name without one."""
+    match = _VERSION.match(metadata_location.rsplit("/", 1)[-1])
+    return int(match[1]) if match else None
+
+
+def is_metadata_file(path: str) -> bool:
+    """Return whether a file has the name of a metadata file."""
+    return path.endswith((".metadata.json", ".metadata.json.gz"))
 
 
 def read_metadata(io: FileIO, location: str) -> TableMetadata:

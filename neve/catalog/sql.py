@@ -7,7 +7,7 @@ file in the lake folder, and safe for concurrent processes.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
@@ -41,6 +41,7 @@ from neve.model.properties import properties_of
 
 T = TypeVar("T")
 _LOCK_WAIT_SECONDS = 60
+DATABASE_NAME = "catalog.db"  # in a lake folder
 
 
 class SqlCatalogMixin(NeveCatalog, IcebergSqlCatalog):
@@ -148,6 +149,27 @@ class SqlCatalogMixin(NeveCatalog, IcebergSqlCatalog):
                 return session.scalars(query.limit(1)).first()
 
         return self._read_database(first_match, "the locations of its tables") is not None
+
+    def list_rows(self) -> list[tuple[str, str, str, str]]:
+        """Return catalog, namespace, name and metadata location of the tables of all catalogs in this database."""
+        columns = (IcebergTables.catalog_name, IcebergTables.table_namespace, IcebergTables.table_name)
+        query, kind = select(*columns, IcebergTables.metadata_location), self._iceberg_type_filter()
+
+        def read_rows() -> list[Any]:
+            with self._session() as session:
+                return [tuple(row) for row in session.execute(query if kind is None else query.where(kind))]
+
+        return self._read_database(read_rows, "its tables")
+
+    def metadata_files_in_use(self, locations: Collection[str]) -> frozenset[str]:
+        """Return which of these metadata files a table of any catalog in this database points to."""
+        query = select(IcebergTables.metadata_location).where(IcebergTables.metadata_location.in_(locations))
+
+        def read_locations() -> frozenset[str]:
+            with self._session() as session:
+                return frozenset(session.scalars(query))
+
+        return self._read_database(read_locations, "the locations of its tables")
 
     def drop_table(self, identifier: str | Identifier) -> None:
         """Remove a table from the catalog."""
@@ -273,7 +295,7 @@ class EmbeddedCatalog(SqlCatalogMixin):
                 "Give a name to open another catalog: connect(catalog='name', uri=…)."
             )
         folder.mkdir(parents=True, exist_ok=True)
-        database = folder / "catalog.db"
+        database = folder / DATABASE_NAME
         locations = {"uri": f"sqlite:///{database}", "warehouse": f"file://{folder}"}
         MetastoreCatalog.__init__(self, "neve", **properties, **locations)
         # No pool: a connection kept across fork() would corrupt SQLite's locks.

@@ -20,7 +20,11 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyiceberg.io import FileIO
+from pyiceberg.table import Table
 
+from neve.catalog.base import NeveCatalog
+from neve.catalog.entries import select_metadata_in_use
+from neve.catalog.swap import Swapped
 from neve.commit.outcome import Rejected
 from neve.commit.reachable_files import ReachableFiles
 from neve.commit.written_files import WrittenFiles
@@ -67,12 +71,17 @@ def discard_losing_attempts(
         delete_files(io, lost)
 
 
-def delete_retired_metadata(io: FileIO, retired: Collection[str], metadata_location: str) -> None:
+def delete_retired_metadata(catalog: NeveCatalog, table: Table, swapped: Swapped) -> None:
     """Delete metadata files that left the metadata log, for a table whose properties require it.
 
-    The log comes from storage and is not trusted: only files beside the metadata file of the table are deleted.
+    The log comes from storage and is not trusted: only files beside the metadata file of the table are deleted. A file
+    that is the current metadata of another entry of the same table stays.
     """
-    _delete_inside(io, sorted(retired), (metadata_location.rsplit("/", 1)[0],), "it is in another folder")
+    if not (retired := swapped.retired_metadata_files):
+        return
+    with suppress(NeveError):  # if the catalog cannot be asked, they stay
+        unused = sorted(retired - select_metadata_in_use(catalog, table, retired))
+        _delete_inside(table.io, unused, (swapped.metadata_location.rsplit("/", 1)[0],), "it is in another folder")
 
 
 def delete_reachable_files(io: FileIO, reachable_files: ReachableFiles, roots: Sequence[str]) -> dict[str, str]:
@@ -98,6 +107,8 @@ def _delete_inside(io: FileIO, paths: Iterable[str], roots: Sequence[str], reaso
     return undeleted | delete_files(io, column.filter(is_inside).to_pylist(), roots)
 
 
+# The endings of the files that Iceberg writers make, and what a killed writer of this engine leaves.
+WRITER_FILE_PATTERN = rf"\.(?:parquet|parq|orc|avro|puffin|stats|metadata\.json(?:\.gz)?)$|{PART_FILE_PATTERN}"
 _URI = r"(?s)^(?:(?P<scheme>[A-Za-z][A-Za-z0-9+.\-]*):)?(?://(?P<authority>[^/]*))?(?P<path>.*)$"
 
 

@@ -21,7 +21,7 @@ from pyiceberg.table.snapshots import Operation, Summary
 from pyiceberg.table.update import AssertRefSnapshotId, AssertTableUUID, SetSnapshotRefUpdate
 
 from neve.catalog.base import NeveCatalog
-from neve.catalog.swap import MaybeSwapped, NotSwapped, SwapStatus
+from neve.catalog.swap import LostRace, MaybeSwapped, NotSwapped, SwapStatus
 from neve.commit.actions import Action, ReplacePartitions, operation_of, with_specs
 from neve.commit.cleanup import delete_retired_metadata, discard_losing_attempts, discard_rejected
 from neve.commit.draft import Draft, draft_manifests
@@ -32,7 +32,7 @@ from neve.commit.rules import check_conflicts
 from neve.commit.summary import build_summary
 from neve.commit.window import CommitBase, CommitRefused
 from neve.commit.written_files import WrittenFiles
-from neve.errors import TableError, UserError
+from neve.errors import MissingFile, TableError, UserError
 from neve.model.metadata import TableMetadata, are_different_tables, table_identity, to_neve_metadata
 from neve.model.snapshots import AddSnapshot, Snapshot, tree_root_location
 from neve.tree.entries import Manifest
@@ -128,6 +128,11 @@ class _Commit:
                 outcome = self.run_attempt(base)
             except CommitRefused as e:
                 return Rejected((e.conflict,), self.written_files.all_paths, self.attempts)
+            except MissingFile as e:
+                if self.may_have_landed or not self.is_outdated():
+                    raise
+                # A concurrent expiry has deleted files of the state that this attempt began with.
+                outcome = LostRace(f"{e} The table has changed since the attempt began.")
             if not isinstance(outcome, NotSwapped):
                 return outcome
             elapsed, properties = self.environment.now_ms() - started, base.properties
@@ -154,6 +159,10 @@ class _Commit:
             # Another writer took the same snapshot id. Manifests contain the id, so they are written again.
             self.written_files = self.written_files.with_snapshot_id(self.environment.snapshot_id())
         return base
+
+    def is_outdated(self) -> bool:
+        """Return whether the table has changed since it was refreshed."""
+        return self.catalog.refresh_table(self.table).metadata_location != self.table.metadata_location
 
     def landed_snapshot(self, base: CommitBase) -> Snapshot | None:
         """Return the snapshot of an earlier attempt that was reported as lost but landed."""
@@ -226,7 +235,7 @@ class _Commit:
             return self.resolve_lost_answer(e, prepared)
         self.observe(Phase.SWAPPED)
         committed = self.finish(prepared.snapshot, swapped.metadata, swapped.metadata_location, prepared.manifests)
-        delete_retired_metadata(self.table.io, swapped.retired_metadata_files, swapped.metadata_location)
+        delete_retired_metadata(self.catalog, self.table, swapped)
         return committed
 
     def resolve_lost_answer(self, lost: MaybeSwapped, prepared: PreparedSnapshot) -> Outcome | NotSwapped:

@@ -5,9 +5,9 @@ No folder is listed: a file that no metadata names may belong to someone else.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -48,6 +48,10 @@ class ReachableFiles:
     def __len__(self) -> int:
         return sum(map(len, self))
 
+    def without(self, paths: Collection[str]) -> ReachableFiles:
+        """Return the value without some files."""
+        return ReachableFiles(*(tuple(p for p in kind if p not in paths) for kind in self)) if paths else self
+
 
 def find_reachable_files(
     io: FileIO, metadata: TableMetadata, metadata_location: str, *, live_only: bool = False
@@ -61,7 +65,7 @@ def find_reachable_files(
     return ReachableFiles(
         tuple(pc.unique(entries["file_path"]).drop_null().to_pylist()),
         tuple(_manifest_file_paths(manifests)),
-        tuple(_list_paths(metadata.lazy_snapshots)),
+        tuple(tree_roots(metadata.lazy_snapshots)),
         tuple(dict.fromkeys(others)),
     )
 
@@ -94,7 +98,8 @@ def _manifest_file_paths(manifests: ManifestsByPath) -> list[str]:
     return list(dict.fromkeys(m.file for m in manifests.values() if not m.is_inline))
 
 
-def _list_paths(snapshots: Iterable[Snapshot]) -> Iterator[str]:
+def tree_roots(snapshots: Iterable[Snapshot]) -> Iterator[str]:
+    """Return the files that list the manifests of snapshots."""
     # the first writers listed manifests in the metadata itself, so a snapshot may have no list
     return (path for s in snapshots if (path := tree_root_location(s)))
 
@@ -111,6 +116,8 @@ class UnreachableFiles:
     statistics: Paths = ()
     outside: Paths = field(default=(), repr=False)
     """Files outside the locations of the table: they were imported, may belong to another table too, and stay."""
+    shared: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """Files that another table references: they stay. The values are the names of the other tables."""
     missing: Paths = field(default=(), repr=False)
     """Manifests and lists that were missing already, so the files that only they listed are unknown."""
 
@@ -133,12 +140,17 @@ class UnreachableFiles:
 
     def without(self, paths: Collection[str]) -> UnreachableFiles:
         """Return the value without some files."""
-        return replace(self, **{name: tuple(p for p in getattr(self, name) if p not in paths) for name in _KINDS})
+        kept: dict[str, Any] = {name: tuple(p for p in getattr(self, name) if p not in paths) for name in _KINDS}
+        return replace(self, **kept)
+
+    def keep_shared(self, shared: Mapping[str, str]) -> UnreachableFiles:
+        """Return the value with files that other tables reference moved to `shared`."""
+        return replace(self.without(shared.keys()), shared=shared)
 
     def restrict_to(self, roots: Sequence[str]) -> UnreachableFiles:
         """Return the value with files that are below none of the roots moved to `outside`."""
         outside: list[str] = []
-        inside: dict[str, Paths] = {}
+        inside: dict[str, Any] = {}
         for name in _KINDS:
             paths = pa.array(getattr(self, name), pa.string())
             is_inside = is_inside_all(paths, roots)
@@ -186,7 +198,7 @@ def find_unreachable_files(
         positions,
         equality,
         manifests=tuple(_paths_not_in(_manifest_file_paths(manifests), _manifest_file_paths(remaining))),
-        lists=tuple(_paths_not_in(_list_paths(removed), _list_paths(after.lazy_snapshots))),
+        lists=tuple(_paths_not_in(tree_roots(removed), tree_roots(after.lazy_snapshots))),
         statistics=tuple(_paths_not_in([f.statistics_path for f in statistics], used_statistics)),
         missing=(*missing_lists, *missing_manifests),
     )

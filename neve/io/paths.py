@@ -179,6 +179,23 @@ def has_folders(location: str) -> bool:
     return bool(path.strip("/")) and not {".", ".."} & set(path.split("/"))
 
 
+def why_not_a_place(location: str) -> str:
+    """Return why a table cannot be meant to be at a location; empty if it can.
+
+    >>> why_not_a_place("/"), why_not_a_place("file:///data/t")
+    ('it is a whole disk', '')
+    """
+    rest = re.sub(r"^[^/:]*:(//[^/]*)?", "", location)
+    is_local, authority = scheme_of(location) in (None, "file"), re.match(r"[^/:]*://([^/]*)", location)
+    if {".", ".."} & set(rest.split("/")):
+        return "it has the segments `.` or `..`"
+    if is_local and not rest.strip("/"):
+        return "it is a whole disk"
+    if is_local and local_path(location) is None:
+        return "local files have no host and an absolute path, as in file:///folder/table"
+    return "" if is_local or authority is None or authority[1] else "it names no bucket"
+
+
 def refuse_outside(paths: Column, roots: Sequence[str], action: str) -> None:
     """Raise an error if a path to be written or deleted is not below one of the roots."""
     why = f"cannot {action} a path outside the table ({', '.join(roots) or 'no locations'})"

@@ -249,7 +249,7 @@ def _rewrite_manifests(table: Table, values: ArgumentValues) -> Any:
 
 def _remove_orphan_files(table: Table, values: ArgumentValues) -> Any:
     names = ("older_than", "location", "dry_run", "equal_schemes", "equal_authorities", "prefix_mismatch_mode")
-    return _configure(table.remove_orphan_files(), values, *names)
+    return _configure(table.remove_orphan_files(), values, *names, "allow_shared", "allow_any_name")
 
 
 def _rollback_to_timestamp(table: Table, values: ArgumentValues) -> Table:
@@ -314,9 +314,10 @@ PROCEDURES: dict[str, Procedure] = {
             **_IGNORED_ARGUMENTS,
             "snapshot_ids": _INTEGER_ARRAY,
             "clean_expired_metadata": _BOOLEAN,
+            "allow_shared": _BOOLEAN,
         },
         lambda table, values: _configure(
-            table.expire_snapshots(), values, "older_than", "retain_last", "clean_expired_metadata"
+            table.expire_snapshots(), values, "older_than", "retain_last", "clean_expired_metadata", "allow_shared"
         ).snapshot_ids(*values.get("snapshot_ids", ())),
     ),
     "remove_orphan_files": Procedure(
@@ -329,6 +330,8 @@ PROCEDURES: dict[str, Procedure] = {
             "equal_authorities": _STRING_MAP,
             "prefix_mismatch_mode": _STRING,
             "prefix_listing": _BOOLEAN,
+            "allow_shared": _BOOLEAN,
+            "allow_any_name": _BOOLEAN,
         },
         _remove_orphan_files,
     ),

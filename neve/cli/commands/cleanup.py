@@ -11,6 +11,10 @@ from neve.cli.execute import CommandPlan, run_command, with_options
 from neve.cli.options import TableName, one_of, parse_pairs, parse_time
 from neve.display.format import plural
 
+_AllowShared = Annotated[
+    bool, typer.Option("--allow-shared", help="Go on although the same table has another entry; its files are kept.")
+]
+
 
 @writing_verb
 def orphans(
@@ -22,6 +26,10 @@ def orphans(
     allow_young: Annotated[
         bool, typer.Option("--allow-young", help="Include files younger than a day; only safe while nobody writes.")
     ] = False,
+    allow_any_name: Annotated[
+        bool, typer.Option("--allow-any-name", help="Include files that no Iceberg writer makes.")
+    ] = False,
+    allow_shared: _AllowShared = False,
     equal_schemes: Annotated[
         list[str] | None, typer.Option("--equal-scheme", metavar="A,B=C", help="Schemes that mean the same.")
     ] = None,
@@ -41,6 +49,8 @@ def orphans(
         older_than=parse_time(older_than),
         location=location,
         allow_young=allow_young,
+        allow_any_name=allow_any_name,
+        allow_shared=allow_shared,
     ).equal_schemes(parse_pairs(equal_schemes, "--equal-scheme"))
     plan = CommandPlan.of(
         f"Looking for orphans of {table}",
@@ -51,6 +61,8 @@ def orphans(
             "bytes": plan.bytes,
             "files_listed": plan.files_listed,
             "files_young": plan.files_young,
+            "files_foreign": plan.files_foreign,
+            "files_shared": dict(plan.shared),
             "mismatched": plan.mismatched,
             "other_tables": plan.other_tables,
         },
@@ -77,12 +89,14 @@ def expire(
         str,
         typer.Option(help="Files to delete: all, metadata or none.", autocompletion=one_of("all", "metadata", "none")),
     ] = "all",
+    allow_shared: _AllowShared = False,
 ) -> None:
     """Remove old snapshots and delete the files that only they reference. Their data cannot be read afterwards."""
     verb = with_options(
         command.table_to_change(table).expire_snapshots().cleanup(cleanup).clean_expired_metadata(clean_metadata),
         older_than=parse_time(older_than),
         retain_last=retain_last,
+        allow_shared=allow_shared,
     ).snapshot_ids(*(snapshots or ()))
     plan = CommandPlan.of(
         f"Expiring snapshots of {table}",

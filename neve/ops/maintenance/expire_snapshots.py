@@ -3,7 +3,8 @@
 Snapshots older than a time expire, except the newest few of each branch and those that a branch or tag points at;
 branches and tags that are too old expire first. Snapshots can also be named. Files are deleted only after the change of
 the table is known to have landed, and only if no remaining snapshot has them as live. A file outside the table's
-locations stays, as it may belong to another table too.
+locations stays, as it may belong to another table too, and so does a file that another table of the catalog references.
+If the same table has another entry in the catalog, an expiry needs `allow_shared()`.
 
 Isolation: lands only if no branch or tag has moved; otherwise everything is planned again.
 Writes: table metadata only. Deletes data files, delete files, manifests, manifest lists and statistics.
@@ -19,14 +20,17 @@ Writes: table metadata only. Deletes data files, delete files, manifests, manife
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from itertools import chain
 from typing import Literal, Self, cast, get_args
 
 from neve.catalog.rest import RestCatalogMixin
 from neve.commit.cleanup import delete_reachable_files
 from neve.commit.expiry import Expiry, unused_specs_and_schemas
+from neve.commit.neighbours import find_neighbours
 from neve.commit.reachable_files import UnreachableFiles, find_unreachable_files, roots_of
 from neve.display.format import join_with_and, plural
 from neve.display.html import ExplainMixin, SummaryMixin
@@ -76,6 +80,8 @@ class ExpirePlan(ExplainMixin):
         lines += [f"  schema {i}" for i in self.expiry.schema_ids]
         lines += [f"delete {files}" for files in self.left.counts]
         lines += [f"keep {plural(len(self.left.outside), 'file')} outside the table"] if self.left.outside else []
+        shared = Counter(self.left.shared.values())
+        lines += [f"keep {plural(count, 'file')} that {name} references" for name, count in shared.items()]
         lines += [f"{path} is missing already" for path in self.left.missing]
         return "\n".join(lines)
 
@@ -123,6 +129,7 @@ class ExpireSnapshots(Verb[ExpirePlan, ExpireResult]):
     named_ids: frozenset[int] = frozenset()
     cleans_metadata: bool = False
     level: CleanupLevel = "all"
+    allows_shared: bool = False
 
     title = "expiry of snapshots"
 
@@ -157,6 +164,10 @@ class ExpireSnapshots(Verb[ExpirePlan, ExpireResult]):
             raise UnknownName("clean-up level", level, get_args(CleanupLevel))
         return replace(self, level=cast(CleanupLevel, level))
 
+    def allow_shared(self, value: bool = True) -> Self:
+        """Expire snapshots although the same table has another entry; files that the other entry needs are kept."""
+        return replace(self, allows_shared=value)
+
     # -- planning ----------------------------------------------------------------------------------------------------
 
     def _plan(self, context: TableContext) -> ExpirePlan:
@@ -190,7 +201,13 @@ class ExpireSnapshots(Verb[ExpirePlan, ExpireResult]):
         if self.level == "none":
             return UnreachableFiles()
         unreachable = find_unreachable_files(context.io, before, after, metadata_only=self.level == "metadata")
-        return unreachable.restrict_to(roots_of(before, context.iceberg.metadata_location))
+        unreachable = unreachable.restrict_to(roots_of(before, context.iceberg.metadata_location))
+        if not len(unreachable):
+            return unreachable
+        neighbours = find_neighbours(context.catalog, context.iceberg)
+        if not self.allows_shared:
+            neighbours.refuse_twins(f"expire snapshots of table {context.name}")
+        return unreachable.keep_shared(neighbours.select_shared(chain.from_iterable(unreachable.in_deletion_order)))
 
     # -- running -----------------------------------------------------------------------------------------------------
 
@@ -218,13 +235,14 @@ class ExpireSnapshots(Verb[ExpirePlan, ExpireResult]):
         roots = roots_of(before, context.iceberg.metadata_location)
         kept = delete_reachable_files(context.io, unreachable.in_deletion_order, roots)
         outside = dict.fromkeys(unreachable.outside, "it lies outside the table")
+        shared = {path: f"{name} references it" for path, name in unreachable.shared.items()}
         return ExpireResult(
             landed.snapshot_ids,
             landed.refs,
             landed.expiry.spec_ids,
             landed.expiry.schema_ids,
             deleted=unreachable.without(kept),
-            files_kept=outside | kept,
+            files_kept=outside | shared | kept,
             attempts=len(attempts),
             seconds=execution.total_seconds,
         )

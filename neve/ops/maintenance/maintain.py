@@ -159,7 +159,7 @@ _VERBS: dict[str, Callable[[TableContext], Any]] = {
     "rewrite_position_deletes": lambda context: RewritePositionDeletes(context).equality_deletes(),
     "remove_dangling_deletes": RemoveDanglingDeletes,
     "rewrite_manifests": RewriteManifests,
-    "expire_snapshots": ExpireSnapshots,
+    "expire_snapshots": lambda context: ExpireSnapshots(context).allow_shared(),  # the proposal names what is kept
 }
 _COMPACTIONS: dict[str, Callable[[TableContext], RewriteDataFiles]] = {
     "rewrite_data_files": RewriteDataFiles,
@@ -188,11 +188,13 @@ def _proposals(context: TableContext) -> Iterator[Proposal]:
         why = f"{plural(manifests.manifests, 'manifest')} of {plural(manifests.files, 'file')}"
         yield Proposal("rewrite_manifests", why, max(fewer, 0), sum(g.bytes for g in manifests.groups))
     if context.may_delete_files:
-        expiry = ExpireSnapshots(context).plan()
+        expiry = _VERBS["expire_snapshots"](context).plan()
         if expiry.snapshot_ids or expiry.refs:
             refs = f"{plural(len(expiry.refs), 'old reference')}, " if expiry.refs else ""
             files = plural(len(expiry.files), "file")
             why = f"{refs}{plural(len(expiry.snapshot_ids), 'old snapshot')}, {files} that only they reference"
+            if expiry.left.shared:
+                why += f", {plural(len(expiry.left.shared), 'file')} kept for other tables"
             yield Proposal("expire_snapshots", why, 0, 1)
 
 

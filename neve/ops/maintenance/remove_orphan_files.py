@@ -4,10 +4,14 @@ A file is in use if any snapshot of the table references it, staged ones too, or
 metadata file, one in its log, or the version hint. Files younger than three days are left alone: a writer may be about
 to commit them. A run deletes only the files that a dry run finds.
 
-Also left alone: names that start with a dot or an underscore, folders that hold another table, and files whose age the
-storage does not report. A requested location must not be inside the folder of another table. If two tables keep their
-metadata in one folder, the search is rejected, because each would take the files of the other for orphans. Metadata of
-another table without snapshots does not count: it references nothing, and may remain from a killed creation.
+Also left alone: names that start with a dot or an underscore, files whose age the storage does not report, and files
+that no Iceberg writer makes: those in other folders than the table's, or with another ending. The catalog is asked for
+other tables that share folders with this one: their folders and files are left alone. A folder with metadata counts as
+another table even if the catalog does not list it, and a requested location must not be inside such a folder.
+
+If two tables keep their metadata in one folder, the search is rejected, because each would take the files of the other
+for orphans. Metadata of another table without snapshots does not count: it references nothing, and may remain from a
+killed creation. If the same table has another entry in the catalog, a search needs `allow_shared()`.
 
 Isolation: files are listed before the table is read, and the table is read again before anything is deleted.
 Writes: nothing; deletes files only after `dry_run(False)`.
@@ -18,8 +22,7 @@ Writes: nothing; deletes files only after `dry_run(False)`.
 
 from __future__ import annotations
 
-import re
-import zlib
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -28,20 +31,16 @@ from typing import Any, Literal, Self, cast, get_args
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyiceberg.io import FileIO
 
-from neve.catalog.metadata_files import read_metadata
-from neve.commit.cleanup import Prefixes, delete_orphans, find_orphans, is_hidden_file
-from neve.commit.reachable_files import find_reachable_files, roots_of
+from neve.commit.cleanup import WRITER_FILE_PATTERN, Prefixes, delete_orphans, find_orphans, is_hidden_file
 from neve.display.format import plural
 from neve.display.html import ExplainMixin, SummaryMixin
-from neve.errors import CorruptFile, MissingFile, UnknownName, UserError
-from neve.io.files import read_range
+from neve.errors import UnknownName, UserError
 from neve.io.listing import list_files
-from neve.io.parallel import map_in_threads, reader_count
-from neve.io.paths import canonical_path, canonical_path_all, has_folders, is_inside, is_inside_all
+from neve.io.paths import is_inside
 from neve.ops.context import TableContext
 from neve.ops.events import Step, emit
+from neve.ops.maintenance.table_folders import TableFolders, reachable_paths, write_locations
 from neve.ops.results import milliseconds
 from neve.ops.verb import Execution, Verb
 
@@ -50,12 +49,7 @@ MismatchMode = Literal["error", "ignore", "delete"]
 _HOUR_MS = 60 * 60 * 1000
 _GRACE_MS, _MIN_GRACE_MS = 72 * _HOUR_MS, 24 * _HOUR_MS
 _VERSION_HINT = "/version-hint.text"
-_METADATA_NAME_PATTERN = r"/[^/]*\.metadata\.json(\.gz)?$"
-_METADATA_PATH_PATTERN = f"/metadata{_METADATA_NAME_PATTERN}"
 _MAX_PATHS_SHOWN = 5
-_HEAD_BYTES = 4 << 10  # of a metadata file; the id of the table is near its beginning
-_UUID_PATTERN = re.compile(rb'"table-uuid"\s*:\s*"([^"]*)"')
-_GZIP_MAGIC = b"\x1f\x8b"
 
 
 @dataclass(frozen=True)
@@ -66,8 +60,10 @@ class OrphanPlan(ExplainMixin):
     orphans: pa.Table  # path, size, modified_ms, in the order of their paths
     files_listed: int = 0
     files_young: int = 0  # not in use, but too young to delete
+    files_foreign: int = 0  # not in use, but in another folder or with another ending than files of Iceberg writers
     mismatched: tuple[str, ...] = ()  # the table has a file with the same path but another scheme or authority
     other_tables: tuple[str, ...] = ()  # folders that hold other tables
+    shared: Mapping[str, int] = field(default_factory=dict)  # other tables, and how many of the files they reference
     metadata_location: str = ""  # the state of the table that the files were compared with
 
     @property
@@ -88,6 +84,9 @@ class OrphanPlan(ExplainMixin):
         ]
         lines += [f"  {path}" for path in self.files]
         lines += [f"leave {plural(self.files_young, 'file')}, too young"] if self.files_young else []
+        if self.files_foreign:
+            lines.append(f"leave {plural(self.files_foreign, 'file')} that no Iceberg writer makes (allow_any_name)")
+        lines += [f"leave {plural(count, 'file')} that {name} references" for name, count in self.shared.items()]
         lines += [f"leave {path}: the table has this path elsewhere" for path in self.mismatched]
         lines += [f"leave {folder}: it holds another table" for folder in self.other_tables]
         return "\n".join(lines)
@@ -122,6 +121,8 @@ class RemoveOrphanFiles(Verb[OrphanPlan, OrphanResult]):
     is_dry: bool = True
     cut_off_ms: int | None = None
     allows_young: bool = False
+    allows_any_name: bool = False
+    allows_shared: bool = False
     requested_location: str | None = None
     same_schemes: Mapping[str, str] = field(default_factory=dict)
     same_authorities: Mapping[str, str] = field(default_factory=dict)
@@ -142,6 +143,14 @@ class RemoveOrphanFiles(Verb[OrphanPlan, OrphanResult]):
     def allow_young(self) -> Self:
         """Take also files younger than a day. Files that a running job has written but not committed are lost."""
         return replace(self, allows_young=True)
+
+    def allow_any_name(self, value: bool = True) -> Self:
+        """Take also files that no Iceberg writer makes, by their folder or ending. Other people's files are lost."""
+        return replace(self, allows_any_name=value)
+
+    def allow_shared(self, value: bool = True) -> Self:
+        """Search although the same table has another entry; files that the other entry references are left alone."""
+        return replace(self, allows_shared=value)
 
     def location(self, place: str | Path) -> Self:
         """Search a part of the table's location, or another location that the table wrote to."""
@@ -183,23 +192,45 @@ class RemoveOrphanFiles(Verb[OrphanPlan, OrphanResult]):
         stored = list_files(context.io, location)
         emit(Step("read the metadata", total=len(stored), unit="files"))
         context = context.refreshed()  # after the listing: listed files that were committed since are in use
-        reachable_paths = _reachable_paths(context)
-        write_folders = {canonical_path(root).rstrip("/") for root in _write_locations(context)}
-        is_own = canonical_path(location) in write_folders or is_inside(location, *write_folders)
-        if not is_own and pc.any(is_inside_all(reachable_paths, [location])).as_py() is not True:
-            # Everything in it would be an orphan.
-            raise UserError(f"Cannot remove orphan files in {location}: table {context.name} has no file there.")
-        own_folders = {canonical_path(folder) for folder in _table_folders_in(reachable_paths)} | write_folders
-        _refuse_inside_others(context, location, own_folders)
-        self._refuse_shared(context, stored, location, reachable_paths)
-        others = _other_tables_in(stored["path"], own_folders)
+        folders = TableFolders.of(context, location, stored)
+        self._refuse_others(context, folders, stored)
+        others = folders.find_other_tables(stored["path"])
         candidates = stored.filter(pc.invert(_protected_mask(stored["path"], location, others, context)))
-        unreferenced, mismatched = self._split_orphans(candidates, reachable_paths)
+        unreferenced, mismatched = self._split_orphans(candidates, folders.reachable_paths)
+        shared = folders.neighbours.select_shared(unreferenced["path"].to_pylist())
+        unreferenced = _without_paths(unreferenced, shared)
+        own = unreferenced if self.allows_any_name else unreferenced.filter(self._is_own(unreferenced["path"], folders))
         # A file of unknown age counts as young.
-        is_old = pc.less(unreferenced["modified_ms"], cut_off).fill_null(False)
-        orphans = unreferenced.filter(is_old).sort_by("path")
-        young, state = len(unreferenced) - len(orphans), context.iceberg.metadata_location
-        return OrphanPlan(location, orphans, len(stored), young, mismatched, others, state)
+        orphans = own.filter(pc.less(own["modified_ms"], cut_off).fill_null(False)).sort_by("path")
+        return OrphanPlan(
+            location,
+            orphans,
+            len(stored),
+            files_young=len(own) - len(orphans),
+            files_foreign=len(unreferenced) - len(own),
+            mismatched=mismatched,
+            other_tables=others,
+            shared=Counter(shared.values()),
+            metadata_location=context.iceberg.metadata_location,
+        )
+
+    def _refuse_others(self, context: TableContext, folders: TableFolders, stored: pa.Table) -> None:
+        """Reject a search that could take files of another table for orphans."""
+        if not folders.has_own_files:
+            raise UserError(
+                f"Cannot remove orphan files in {folders.location}: table {context.name} has no file there."
+            )
+        if not self.allows_shared:
+            folders.neighbours.refuse_twins(f"remove orphan files of table {context.name}")
+        folders.refuse_inside_others()
+        folders.refuse_shared_metadata(stored, self._prefixes)
+
+    def _is_own(self, paths: Any, folders: TableFolders) -> pa.Array:
+        """Return which files an Iceberg writer may have made for this table: by their endings and folders."""
+        is_named = pc.match_substring_regex(paths, WRITER_FILE_PATTERN)
+        if self.requested_location is not None:  # the caller knows what is in there
+            return is_named
+        return pc.and_(is_named, folders.is_in_folder_of_writers(paths))
 
     def _location(self, context: TableContext) -> str:
         """Return the location to search, which is never above the table."""
@@ -209,32 +240,13 @@ class RemoveOrphanFiles(Verb[OrphanPlan, OrphanResult]):
                 f"Cannot remove orphan files in {requested}: table {context.name} is in {own} below it, beside "
                 "others. Give a location inside the table."
             )
-        if requested is None and own not in {root.rstrip("/") for root in _write_locations(context)}:
+        if requested is None and own not in {root.rstrip("/") for root in write_locations(context)}:
             raise UserError(
                 f"Cannot remove orphan files of table {context.name}: its metadata gives {own} as its location, which "
                 f"does not contain its metadata file {context.iceberg.metadata_location}. Give a location inside the "
                 "table."
             )
         return own if requested is None else requested
-
-    def _refuse_shared(self, context: TableContext, stored: pa.Table, location: str, reachable_paths: pa.Array) -> None:
-        """Reject a table whose metadata folder also holds the metadata of another table."""
-        folder = context.iceberg.metadata_location.rpartition("/")[0]
-        files = stored if is_inside(folder, location) else list_files(context.io, folder)
-        folders = pc.replace_substring_regex(canonical_path_all(files["path"]), _METADATA_NAME_PATTERN, "")
-        files = files.filter(pc.equal(folders, canonical_path(folder)))
-        unknown = files.filter(find_orphans(files["path"], reachable_paths, self._prefixes).orphans)
-        metadata_files = unknown.sort_by("path").select(["path", "size"]).to_pylist()
-        # Every metadata file has the id of its table near its beginning, so only a few bytes of each are read.
-        io, ids_of_table = context.io, (None, str(context.metadata.table_uuid))
-        threads = reader_count(io, (f["path"] for f in metadata_files), len(metadata_files) * _HEAD_BYTES)
-        table_ids = map_in_threads(lambda f: _read_table_uuid(io, f["path"], f["size"]), metadata_files, threads)
-        others = (f["path"] for f, i in zip(metadata_files, table_ids, strict=True) if i not in ids_of_table)
-        if path := next((path for path in others if _has_snapshots(io, path)), None):
-            raise UserError(
-                f"Cannot remove orphan files of table {context.name}: {path} is the metadata of another table, whose "
-                "files would be taken for orphans. If that table is gone, delete its metadata files first."
-            )
 
     @property
     def _prefixes(self) -> Prefixes:
@@ -265,7 +277,7 @@ class RemoveOrphanFiles(Verb[OrphanPlan, OrphanResult]):
         state = context.refreshed()
         if len(plan.orphans) and state.iceberg.metadata_location != plan.metadata_location:
             # A slow job may have committed an old file since the plan.
-            plan = replace(plan, orphans=self._split_orphans(plan.orphans, _reachable_paths(state))[0])
+            plan = replace(plan, orphans=self._split_orphans(plan.orphans, reachable_paths(state))[0])
         emit(Step("delete files", total=len(plan.orphans), unit="files"))
         kept = delete_orphans(context.io, plan.files, plan.location)
         return OrphanResult(plan.files, plan.bytes, False, kept, execution.total_seconds)
@@ -277,15 +289,8 @@ def _check_text_mapping(mapping: Any, name: str) -> dict[str, str]:
     return dict(mapping)
 
 
-def _reachable_paths(context: TableContext) -> pa.Array:
-    """Return the paths of all files that the table references."""
-    reach = find_reachable_files(context.io, context.metadata, context.iceberg.metadata_location, live_only=True)
-    return pa.array([path for paths in reach for path in paths], pa.string())
-
-
-def _write_locations(context: TableContext) -> tuple[str, ...]:
-    """Return the locations that the table writes to."""
-    return roots_of(context.metadata, context.iceberg.metadata_location)
+def _without_paths(files: pa.Table, paths: Iterable[str]) -> pa.Table:
+    return files.filter(pc.invert(pc.is_in(files["path"], value_set=pa.array(paths, pa.string()))))
 
 
 def _protected_mask(paths: Any, location: str, others: Iterable[str], context: TableContext) -> Any:
@@ -294,44 +299,3 @@ def _protected_mask(paths: Any, location: str, others: Iterable[str], context: T
     for folder in others:
         mask = pc.or_(mask, pc.starts_with(paths, f"{folder}/"))
     return mask
-
-
-def _refuse_inside_others(context: TableContext, location: str, own_folders: set[str]) -> None:
-    """Reject a location below the folder of another table."""
-    if canonical_path(location).rstrip("/") == canonical_path(context.metadata.location).rstrip("/"):
-        return  # the table's own location, whatever is around it
-    folder = location.rpartition("/")[0]
-    while canonical_path(folder).rstrip("/") not in own_folders and has_folders(folder):
-        if folder in _other_tables_in(list_files(context.io, f"{folder}/metadata")["path"], own_folders):
-            raise UserError(f"Cannot remove orphan files in {location}: {folder} holds another table.")
-        folder = folder.rpartition("/")[0]
-
-
-def _other_tables_in(paths: Any, own_folders: set[str]) -> tuple[str, ...]:
-    """Return the folders that hold other tables: they have a metadata folder of their own."""
-    return tuple(sorted(f for f in _table_folders_in(paths) if canonical_path(f) not in own_folders))
-
-
-def _table_folders_in(paths: Any) -> set[str]:
-    """Return the folders above the metadata files among some paths."""
-    metadata_paths = paths.filter(pc.match_substring_regex(paths, _METADATA_PATH_PATTERN))
-    return {path.rsplit("/", 2)[0] for path in metadata_paths.to_pylist()}
-
-
-def _read_table_uuid(io: FileIO, path: str, size: int) -> str | None:
-    """Return the table id in the head of a metadata file; None if it has none, as in early files of version 1."""
-    try:
-        head = read_range(io, path, 0, min(size, _HEAD_BYTES))
-        if head[:2] == _GZIP_MAGIC:
-            head = zlib.decompressobj(wbits=31).decompress(head, _HEAD_BYTES)
-    except (MissingFile, CorruptFile, zlib.error):  # deleted meanwhile, or not finished
-        return None
-    match = _UUID_PATTERN.search(head)
-    return match[1].decode(errors="replace").lower() if match else None
-
-
-def _has_snapshots(io: FileIO, path: str) -> bool:
-    try:
-        return bool(read_metadata(io, path).snapshots)
-    except (MissingFile, CorruptFile):
-        return False

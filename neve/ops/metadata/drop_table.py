@@ -1,8 +1,9 @@
 """Drop a table from its catalog, and delete its files on request.
 
 A purge deletes all files that the table's metadata references, over all snapshots: data files, delete files, manifests,
-statistics and metadata. Files outside the table's locations, which the table did not write, stay and are reported. A
-REST server deletes the files of its tables itself.
+statistics and metadata. Files outside the table's locations, which the table did not write, stay and are reported, and
+so do files that another table of the catalog references. A table with another entry in the catalog cannot be purged.
+A REST server deletes the files of its tables itself.
 
 Isolation: none. What a concurrent writer commits after the metadata was read and before the drop is left behind.
 Writes: nothing; the table leaves the catalog before the first file is deleted.
@@ -16,11 +17,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from itertools import chain
 
 import neve.catalog as tables
 from neve.catalog import NeveCatalog
 from neve.catalog.rest import RestCatalogMixin
 from neve.commit.cleanup import delete_reachable_files
+from neve.commit.neighbours import find_neighbours
 from neve.commit.reachable_files import find_reachable_files, roots_of
 from neve.display.format import plural
 from neve.display.html import SummaryMixin
@@ -57,10 +60,14 @@ def drop_table(catalog: NeveCatalog, name: str | tuple[str, ...], *, purge: bool
             f"Cannot purge table {'.'.join(table.name())}: its property gc.enabled is false, so its files may belong "
             "to another table. Drop it without purge."
         )
+    neighbours = find_neighbours(catalog, table)
+    neighbours.refuse_twins(f"purge table {'.'.join(table.name())}", "Drop it without purge.")
     if isinstance(catalog, RestCatalogMixin):
         catalog.purge_table(table.name())
         return DropResult()
     reach = find_reachable_files(table.io, metadata, location)
+    shared = neighbours.select_shared(chain.from_iterable(reach))
     tables.drop_table(catalog, name)
-    kept = delete_reachable_files(table.io, reach, roots_of(metadata, location))
+    kept = delete_reachable_files(table.io, reach.without(shared), roots_of(metadata, location))
+    kept |= {path: f"{other} references it" for path, other in shared.items()}
     return DropResult(len(reach) - len(kept), kept)

@@ -130,6 +130,6 @@ def commit_updates(
                 ) from None
         else:
             swapped = Swapped(context.metadata, to_neve_metadata(response.metadata), response.metadata_location)
-            delete_retired_metadata(context.io, swapped.retired_metadata_files, swapped.metadata_location)
+            delete_retired_metadata(context.catalog, context.iceberg, swapped)
             return
     raise CommitConflict(f"The {activity} of table {context.name} lost {retries + 1} races. Try again.")

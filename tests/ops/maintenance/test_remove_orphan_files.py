@@ -109,8 +109,9 @@ def test_orphan_wap_stats_hint(aged: Aged):
     aged.day(10)
     log = {entry.metadata_file for entry in kit.metadata.metadata_log} | {kit.table.metadata_location}
     assert found(aged) == set() and aged.relative(log) == {f for f in kit.files_on_disk() if f.endswith(".json")}
-    lost = stray(aged, "metadata/00000-lost.metadata.json", "data/version-hint.txt")
-    assert found(aged) == lost
+    lost = stray(aged, "metadata/00000-lost.metadata.json")
+    odd = stray(aged, "data/version-hint.txt")
+    assert found(aged) == lost and found(aged, allow_any_name=True) == lost | odd
 
 
 def test_orphan_prefix_modes(aged: Aged):

@@ -1,0 +1,134 @@
+"""List what catalogs hold: every entry with its name, and the location of its metadata where that is known.
+
+A lake folder has its catalog inside, so that lakes can ask each other. The catalog of a lake whose folder contains a
+table is found from the table's location. A lake that uses folders elsewhere on the disk leaves a note in them, so that
+it can be asked before something there is cleaned up. A note of a lake that no longer lists the table means nothing.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Collection, Iterable
+from contextlib import closing, suppress
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+
+from pyiceberg.io import FileIO
+from pyiceberg.table import Table
+from pyiceberg.typedef import EMPTY_DICT, Identifier
+
+from neve.catalog.base import NeveCatalog
+from neve.catalog.metadata_files import read_metadata
+from neve.catalog.sql import DATABASE_NAME, EmbeddedCatalog, SqlCatalogMixin
+from neve.catalog.tables import list_tables
+from neve.errors import NeveError
+from neve.io.files import read_file, write_new_file
+from neve.io.paths import canonical_path, is_inside, local_path, location_from_property
+from neve.model.metadata import TableMetadata, to_neve_metadata
+from neve.model.properties import properties_of
+
+_NOTE_PREFIX = ".neve-lake-"
+_NOTE_DIGITS, _MAX_NOTE_BYTES = 16, 64 << 10
+_LAKE_QUERY = "SELECT catalog_name, table_namespace, table_name, metadata_location FROM iceberg_tables"
+
+
+@dataclass(frozen=True, slots=True)
+class CatalogEntry:
+    """A table as a catalog lists it."""
+
+    name: str
+    identifier: Identifier
+    metadata_location: str | None = None  # None: it becomes known when the catalog loads the table
+
+    def load(self, catalog: NeveCatalog) -> Table:
+        """Load the table; an entry of another catalog is read by the location of its metadata."""
+        if self.metadata_location is None:
+            return catalog.load_table(self.identifier)
+        io = catalog._load_file_io(EMPTY_DICT, self.metadata_location)
+        metadata = read_metadata(io, self.metadata_location)
+        return Table(self.identifier, metadata, self.metadata_location, io, catalog)
+
+
+def leave_note(catalog: NeveCatalog, table: Table) -> None:
+    """Note in the folders of a table outside the folder of its lake that this lake uses them."""
+    if not isinstance(catalog, EmbeddedCatalog):
+        return
+    database = str(_database_of(catalog))
+    name = f"{_NOTE_PREFIX}{sha256(database.encode()).hexdigest()[:_NOTE_DIGITS]}.json"
+    for folder in folders_of(to_neve_metadata(table.metadata), table.metadata_location):
+        if local_path(folder) is not None and not is_inside(f"{folder}/{name}", catalog.properties["warehouse"]):
+            with suppress(NeveError):  # it is there already, or this lake cannot write to the folder
+                write_new_file(table.io, f"{folder}/{name}", json.dumps({"catalog": database}).encode())
+
+
+def folders_of(metadata: TableMetadata, metadata_location: str) -> tuple[str, ...]:
+    """Return the folders that a table writes to: its location, that of its metadata, and those in its properties."""
+    location, properties = metadata.location.rstrip("/"), properties_of(metadata.properties)
+    requested = (path for path in (properties.data_path, properties.metadata_path) if path)
+    others = (location_from_property(location, path) for path in requested)
+    return tuple(dict.fromkeys((location, metadata_location.rpartition("/")[0], *others)))
+
+
+def list_other_entries(catalog: NeveCatalog, table: Table, paths: Iterable[str] = ()) -> list[CatalogEntry]:
+    """Return every entry except the one of the table: of its catalog, and of lakes that contain it or left a note.
+
+    `paths` are files in the folders of the table, with the notes.
+    """
+    own, in_lakes = ".".join(table.name()), _list_lakes(catalog, table, paths)
+    if isinstance(catalog, SqlCatalogMixin):
+        names = {catalog.name: ""}
+        rows = catalog.list_rows()
+        entries = [_entry_of_row(row, names.get(row[0], f" of catalog {row[0]}")) for row in rows]
+    else:
+        entries = [CatalogEntry(".".join(identifier), identifier) for identifier in list_tables(catalog)]
+        in_lakes = [entry for entry in in_lakes if entry.identifier != table.name()]  # a server of that lake
+    return [entry for entry in entries if entry.name != own] + in_lakes
+
+
+def select_metadata_in_use(catalog: NeveCatalog, table: Table, locations: Collection[str]) -> frozenset[str]:
+    """Return which of these metadata files of a table are current for another entry, of its catalog or of a lake."""
+    folder = local_path(table.metadata_location.rpartition("/")[0])
+    notes = [] if folder is None else map(str, Path(folder).glob(f"{_NOTE_PREFIX}*"))
+    in_lakes = {canonical_path(entry.metadata_location or "") for entry in _list_lakes(catalog, table, notes)}
+    in_use = frozenset(location for location in locations if canonical_path(location) in in_lakes)
+    return in_use | catalog.metadata_files_in_use(locations)
+
+
+def _list_lakes(catalog: NeveCatalog, table: Table, paths: Iterable[str]) -> list[CatalogEntry]:
+    """Return the entries of all lakes whose folders contain a table or that left a note, except the catalog itself."""
+    folders = map(local_path, folders_of(to_neve_metadata(table.metadata), table.metadata_location))
+    databases = [above / DATABASE_NAME for f in folders if f is not None for above in Path(f).resolve().parents]
+    notes = (path for path in paths if path.rpartition("/")[2].startswith(_NOTE_PREFIX))
+    databases += [database for note in notes if (database := _read_note(table.io, note)) is not None]
+    own = _database_of(catalog)
+    others = dict.fromkeys(file for file in databases if file != own and file.is_file())
+    return [entry for file in others for entry in _entries_of_lake(file)]
+
+
+def _read_note(io: FileIO, path: str) -> Path | None:
+    try:
+        database = Path(json.loads(read_file(io, path, _MAX_NOTE_BYTES))["catalog"])
+    except (NeveError, ValueError, KeyError, TypeError):  # it comes from storage, and is not trusted
+        return None
+    return database if database.is_absolute() and database.name == DATABASE_NAME else None
+
+
+def _database_of(catalog: NeveCatalog) -> Path | None:
+    database = catalog.engine.url.database if isinstance(catalog, SqlCatalogMixin) else None
+    return None if database is None else Path(database).resolve()
+
+
+def _entries_of_lake(database: Path) -> list[CatalogEntry]:
+    try:
+        with closing(sqlite3.connect(f"{database.as_uri()}?mode=ro", uri=True)) as connection:
+            rows = connection.execute(_LAKE_QUERY).fetchall()
+    except sqlite3.Error:  # a database of something else, or one that cannot be read
+        return []
+    return [_entry_of_row(row, f" of the lake {database.parent}") for row in rows]
+
+
+def _entry_of_row(row: tuple[str, str, str, str], whose: str) -> CatalogEntry:
+    _, namespace, name, metadata_location = row
+    return CatalogEntry(f"{namespace}.{name}{whose}", (*namespace.split("."), name), metadata_location)

@@ -1,0 +1,186 @@
+"""Find the tables that share files or folders with a table, so that nothing of theirs is deleted with it.
+
+The catalog is asked, entry by entry. Table ids do not decide: the same metadata may be registered under two names.
+
+- A *twin* is another entry of the same table: it has the same metadata file, a snapshot of the same tree, or the same
+  id in overlapping folders. What one deletes, the other loses, so clean-up is rejected unless the caller allows it.
+- A *neighbour* is another table with a folder that contains, equals or lies in one of the table's folders.
+
+Files that a twin or a neighbour references are in use. Where folders are symbolic links, the real folders are compared.
+An entry of a separate catalog that nobody can ask leaves traces only once it commits: metadata files that follow each
+other and are not in the history of the table.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property, lru_cache
+
+from pyiceberg.exceptions import NoSuchTableError, RESTError
+from pyiceberg.io import FileIO
+from pyiceberg.table import Table
+
+from neve.catalog import refresh_table
+from neve.catalog.base import NeveCatalog
+from neve.catalog.entries import CatalogEntry, folders_of, list_other_entries
+from neve.catalog.metadata_files import is_metadata_file, read_metadata, version_of
+from neve.commit.reachable_files import find_reachable_files, tree_roots
+from neve.display.format import join_with_and
+from neve.errors import CorruptFile, LimitExceeded, MissingFile, NeveError, UserError
+from neve.io.listing import list_files
+from neve.io.parallel import map_in_threads, reader_count
+from neve.io.paths import canonical_path, local_path, scheme_of
+from neve.model.metadata import TableMetadata, to_neve_metadata
+
+_METADATA_BYTES = 16 << 10  # approximate size of a metadata file
+_ADVICE = (
+    "Drop one of the entries without purge, or call allow_shared() to keep the files that the other one references."
+)
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a table is: its metadata, and the folders of its files."""
+
+    name: str
+    metadata: TableMetadata
+    metadata_location: str
+    io: FileIO = field(repr=False)
+
+    @classmethod
+    def of(cls, table: Table, name: str = "") -> Place:
+        """Return the place of a table that a catalog has loaded."""
+        return cls(name or ".".join(table.name()), to_neve_metadata(table.metadata), table.metadata_location, table.io)
+
+    @cached_property
+    def folders(self) -> frozenset[str]:
+        """The real folders that the table writes to."""
+        return frozenset(map(real_folder, folders_of(self.metadata, self.metadata_location)))
+
+    def overlaps(self, other: Place) -> bool:
+        """Return whether a folder of one contains or equals a folder of the other."""
+        return any(
+            f"{one}/".startswith(f"{two}/") or f"{two}/".startswith(f"{one}/")
+            for one in self.folders
+            for two in other.folders
+        )
+
+    def is_twin(self, other: Place) -> bool:
+        """Return whether both are entries of one table. Tables that were copied keep their id, but share no folder."""
+        if real_path(self.metadata_location) == real_path(other.metadata_location):
+            return True
+        has_same_id, overlaps = self.metadata.table_uuid == other.metadata.table_uuid, self.overlaps(other)
+        if has_same_id == overlaps:
+            return overlaps
+        return not self._tree_roots.isdisjoint(other._tree_roots)
+
+    @cached_property
+    def _tree_roots(self) -> frozenset[str]:
+        return frozenset(map(real_path, tree_roots(self.metadata.lazy_snapshots)))
+
+    def paths_in_use(self) -> list[str]:
+        """Return every file that the table references."""
+        reach = find_reachable_files(self.io, self.metadata, self.metadata_location, live_only=True)
+        return [path for paths in reach for path in paths]
+
+
+@dataclass(frozen=True)
+class Neighbours:
+    """The tables that share files or folders with a table."""
+
+    twins: tuple[Place, ...] = ()
+    others: tuple[Place, ...] = ()
+    unreadable: tuple[str, ...] = ()  # entries whose metadata cannot be read
+
+    def refuse_twins(self, action: str, advice: str = _ADVICE) -> None:
+        """Reject an action that would delete files of another entry of the same table."""
+        if self.twins:
+            names = join_with_and([twin.name for twin in self.twins])
+            raise UserError(
+                f"Cannot {action}: the same table has another entry, {names}, which would lose files. {advice}"
+            )
+
+    @cached_property
+    def names_by_path(self) -> Mapping[str, str]:
+        """The real paths of all files that twins and neighbours reference, with the name of the table."""
+        places = (*self.others, *self.twins)
+        return {real_path(path): place.name for place in places for path in place.paths_in_use()}
+
+    def select_shared(self, paths: Iterable[str]) -> dict[str, str]:
+        """Return those of some files that a twin or neighbour references, with its name."""
+        if not self.twins and not self.others:
+            return {}
+        return {path: name for path in paths if (name := self.names_by_path.get(real_path(path)))}
+
+
+def find_neighbours(catalog: NeveCatalog, table: Table, paths: Iterable[str] = ()) -> Neighbours:
+    """Find the tables that share files or folders with a table; `paths` are files in its folders, if they are known."""
+    # The folder is listed before the tables are loaded: what they commit later is not in the list.
+    listed: list[str] = list_files(table.io, table.metadata_location.rpartition("/")[0])["path"].to_pylist()
+    own, entries = Place.of(refresh_table(catalog, table)), list_other_entries(catalog, table, {*listed, *paths})
+    locations = [entry.metadata_location or table.metadata_location for entry in entries]
+    threads = reader_count(table.io, locations, len(entries) * _METADATA_BYTES)
+    places = map_in_threads(lambda entry: _load_place(entry, catalog), entries, threads)
+    loaded = [place for place in places if isinstance(place, Place)]
+    twins = [place for place in loaded if own.is_twin(place)]
+    others = tuple(place for place in loaded if place not in twins and own.overlaps(place))
+    unreadable = tuple(place for place in places if isinstance(place, str))
+    return Neighbours(
+        (*twins, *_find_other_histories(own, twins, filter(is_metadata_file, listed))), others, unreadable
+    )
+
+
+def _load_place(entry: CatalogEntry, catalog: NeveCatalog) -> Place | str | None:
+    """Return the place of an entry; None if the table was dropped meanwhile, its name if it cannot be read."""
+    try:
+        return Place.of(entry.load(catalog), entry.name)
+    except NoSuchTableError:
+        return None
+    except (NeveError, RESTError, OSError):
+        return entry.name
+
+
+def _find_other_histories(own: Place, twins: Sequence[Place], metadata_files: Iterable[str]) -> list[Place]:
+    """Return the metadata files that continue the table in a catalog that cannot be asked.
+
+    A writer that is killed or loses a race leaves a metadata file that follows one of the table's history. A file that
+    follows another file outside the history shows that the other one was committed, somewhere else.
+    """
+    history = {real_path(path) for place in (own, *twins) for path in _metadata_files_of(place)}
+    oldest = min(version_of(path) or 0 for path in history)
+    unknown = [p for p in metadata_files if (version_of(p) or 0) > oldest and real_path(p) not in history]
+    threads = reader_count(own.io, unknown, len(unknown) * _METADATA_BYTES)
+    places = [p for p in map_in_threads(lambda path: _read_place(own, path), unknown, threads) if p is not None]
+    return [p for p in places if real_path(_metadata_files_of(p)[0]) not in history and own.is_twin(p)]
+
+
+def _read_place(own: Place, path: str) -> Place | None:
+    try:
+        return Place(f"{path} in another catalog", read_metadata(own.io, path), path, own.io)
+    except (MissingFile, CorruptFile, LimitExceeded):  # deleted meanwhile, or not finished
+        return None
+
+
+def _metadata_files_of(place: Place) -> list[str]:
+    """Return the metadata files of a table: the previous one, or else the first, comes first."""
+    log = [entry.metadata_file for entry in place.metadata.metadata_log]
+    return [*reversed(log), place.metadata_location]
+
+
+def real_path(path: str) -> str:
+    """Return the canonical form of a path; of a local one without symbolic links in its folders.
+
+    >>> real_path("file:///a//b/c") == real_path("/a/b/c") == "file:/a/b/c"
+    True
+    """
+    folder, _, name = path.rpartition("/")
+    return f"{real_folder(folder)}/{name}"
+
+
+@lru_cache(maxsize=10_000)
+def real_folder(folder: str) -> str:
+    """Return the canonical form of a folder; of a local one without symbolic links."""
+    local = folder if scheme_of(folder) is None else local_path(folder)
+    return canonical_path(folder if local is None else os.path.realpath(local)).rstrip("/")

@@ -1,0 +1,261 @@
+"""What one table cleans up, no other loses: tables that share metadata, files or folders, and other people's files."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyiceberg.catalog import load_catalog
+from pyiceberg.catalog.sql import SqlCatalog
+
+import neve
+from neve.errors import UserError
+from tests.support.tables import local
+
+FAR = 2**50
+
+
+def all_old(folder: Path) -> None:
+    for path in folder.rglob("*"):
+        os.utime(path, (0, 0), follow_symlinks=False)
+
+
+def ids(table: neve.Table) -> list[int]:
+    return sorted(table.refresh().scan().to_arrow(engine="arrow")["id"].to_pylist())
+
+
+def files_below(folder: Path) -> set[Path]:
+    return {path for path in folder.rglob("*") if path.is_file() and "catalog.db" not in path.name}
+
+
+def lived(lake: neve.Lake, name: str = "db.a", **options: Any) -> neve.Table:
+    """A table with an old snapshot whose files nothing else references."""
+    table = lake.create_table(name, "id bigint", **options)
+    table.append([{"id": 1}])
+    table.overwrite([{"id": 2}])
+    return table
+
+
+def head(table: neve.Table) -> str:
+    return table.refresh().context.iceberg.metadata_location
+
+
+def expire(table: neve.Table) -> Any:
+    return table.refresh().expire_snapshots().older_than(FAR).retain_last(1)
+
+
+def orphans(table: neve.Table) -> Any:
+    return table.refresh().remove_orphan_files().allow_young().older_than(FAR).dry_run(False)
+
+
+CLEANUPS: dict[str, Callable[[neve.Lake, neve.Table], Any]] = {
+    "expire": lambda lake, t: expire(t).execute(),
+    "orphans": lambda lake, t: orphans(t).execute(),
+    "purge": lambda lake, t: lake.drop_table(t.name, purge=True),
+}
+
+
+@pytest.fixture(params=["one catalog", "two catalogs in one database", "two lakes"])
+def twins(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[neve.Lake, neve.Table, neve.Lake, neve.Table]:
+    """The same metadata registered under two names."""
+    if request.param == "two catalogs in one database":
+        uri = f"sqlite:///{tmp_path}/both.db"
+        lakes = [
+            neve.connect(catalog=SqlCatalog(name, uri=uri, warehouse=f"file://{tmp_path}/{name}"))
+            for name in ("first", "second")
+        ]
+    elif request.param == "two lakes":
+        lakes = [neve.connect(tmp_path / "first"), neve.connect(tmp_path / "second")]
+    else:
+        lakes = [neve.connect(tmp_path / "first")] * 2
+    table = lived(lakes[0])
+    twin = lakes[1].register_table("db.b", head(table))
+    return lakes[0], table, lakes[1], twin
+
+
+@pytest.mark.parametrize("cleanup", CLEANUPS)
+def test_a_table_under_two_names_is_not_cleaned_up(twins: Any, cleanup: str):
+    lake, table, other, twin = twins
+    before = files_below(local(table.context.metadata.location))
+    with pytest.raises(UserError, match=r"the same table has another entry, db\.a"):
+        CLEANUPS[cleanup](other, twin)
+    with pytest.raises(UserError, match=r"the same table has another entry, db\.b"):
+        CLEANUPS[cleanup](lake, table)
+    assert files_below(local(table.context.metadata.location)) == before
+    assert ids(table) == ids(twin) == [2] and len(twin.refresh().context.metadata.snapshots) == 2
+
+
+def test_files_that_the_other_name_references_are_kept_if_it_is_allowed(twins: Any):
+    _, table, _, twin = twins
+    twin.append([{"id": 3}])
+    table.append([{"id": 4}])
+    old = [s.snapshot_id for s in table.refresh().context.metadata.snapshots]
+    plan = expire(twin).allow_shared().plan()
+    assert plan.files == () and len(plan.left.shared) > 2 and "that db.a" in plan.explain()
+    done = expire(twin).allow_shared().execute()
+    assert done.files_deleted == 0 and any("db.a" in reason for reason in done.files_kept.values())
+    assert orphans(twin).allow_shared().execute().orphans == ()
+    assert ids(twin) == [2, 3] and ids(table) == [2, 4] and table.verify().is_sound
+    for snapshot in old:
+        table.refresh().scan(snapshot_id=snapshot).to_arrow(engine="arrow")
+
+
+def test_a_dropped_name_leaves_the_other_free(twins: Any):
+    lake, _, other, twin = twins
+    lake.drop_table("db.a")
+    assert expire(twin).execute().files_deleted > 2
+    assert ids(twin) == [2] and other.drop_table("db.b", purge=True).files_deleted > 2
+
+
+def test_history_that_goes_on_in_an_unknown_catalog_is_seen(tmp_path: Path):
+    """The other catalog cannot be asked, but it commits to the same folder."""
+    lake = neve.connect(tmp_path / "first")
+    table = lived(lake)
+    other = SqlCatalog("other", uri=f"sqlite:///{tmp_path}/other.db", warehouse=f"file://{tmp_path}/second")
+    twin = neve.connect(catalog=other).register_table("db.b", head(table))
+    twin.append([{"id": 3}])
+    twin.append([{"id": 4}])
+    for cleanup in CLEANUPS.values():
+        with pytest.raises(UserError, match=r"another entry, .*metadata\.json in another catalog"):
+            cleanup(lake, table)
+    assert orphans(table).allow_shared().execute().orphans == ()
+    assert ids(twin) == [2, 3, 4] and twin.verify().is_sound
+
+
+def test_metadata_that_another_name_points_to_is_not_retired(tmp_path: Path):
+    lake = neve.connect(tmp_path)
+    keep_one = {"write.metadata.delete-after-commit.enabled": "true", "write.metadata.previous-versions-max": "1"}
+    table = lived(lake, properties=keep_one)
+    twin = lake.register_table("db.b", head(table))
+    for id_ in (3, 4, 5):
+        table.append([{"id": id_}])
+    table.set_properties(x="y")
+    table.set_properties(x="z")
+    assert ids(twin) == [2] and ids(table) == [2, 3, 4, 5]
+
+
+def test_copies_with_the_same_id_elsewhere_are_no_twins(tmp_path: Path):
+    """A table that was copied to another place keeps its id."""
+    lake = neve.connect(tmp_path / "lake")
+    table = lived(lake)
+    metadata = json.loads(local(head(table)).read_text())
+    metadata |= {"location": f"file://{tmp_path}/copy", "snapshots": [], "refs": {}, "current-snapshot-id": -1}
+    (tmp_path / "copy/metadata").mkdir(parents=True)
+    (tmp_path / "copy/metadata/00000-x.metadata.json").write_text(json.dumps(metadata))
+    lake.register_table("db.copy", f"file://{tmp_path}/copy/metadata/00000-x.metadata.json")
+    assert expire(table).execute().files_deleted > 2 and orphans(table).execute().orphans == ()
+
+
+def test_a_table_inside_another_one_is_left_alone(tmp_path: Path):
+    """Its metadata is elsewhere, so that only the catalog knows of it."""
+    lake = neve.connect(tmp_path / "lake")
+    outer = lived(lake)
+    place = local(outer.context.metadata.location)
+    properties = {"write.metadata.path": f"file://{tmp_path}/elsewhere"}
+    inner = lived(lake, "db.b", location=f"file://{place}/b", properties=properties)
+    all_old(tmp_path)
+    expire(inner).execute()
+    plan = orphans(outer).allow_any_name().plan()
+    assert plan.files == () and plan.other_tables == (f"file://{place}/b",)
+    orphans(outer).allow_any_name().execute()
+    assert ids(inner) == ids(outer) == [2] and inner.verify().is_sound
+    assert lake.drop_table("db.a", purge=True).files_deleted > 2
+    assert ids(inner) == [2] and inner.verify().is_sound
+
+
+@pytest.mark.parametrize("spelling", ["shared", "link"])
+def test_a_data_folder_of_two_tables_is_searched_without_harm(tmp_path: Path, spelling: str):
+    lake = neve.connect(tmp_path / "lake")
+    (tmp_path / "shared").mkdir()
+    (tmp_path / "link").symlink_to("shared")
+    table = lived(lake, properties={"write.data.path": f"file://{tmp_path}/shared"})
+    other = lived(lake, "db.b", properties={"write.data.path": f"file://{tmp_path}/{spelling}"})
+    (tmp_path / "shared/lost.parquet").write_bytes(b"")
+    all_old(tmp_path)
+    search = orphans(table).location(f"file://{tmp_path}/shared")
+    assert search.plan().files == (f"file://{tmp_path}/shared/lost.parquet",)
+    assert search.plan().shared == {"db.b": 2} and "2 files that db.b references" in search.plan().explain()
+    search.execute()
+    assert ids(other) == ids(table) == [2] and other.verify().is_sound
+
+
+def test_what_other_people_keep_in_the_folder_is_left_alone(tmp_path: Path):
+    place = tmp_path / "home"
+    theirs = {
+        place / name for name in ("thesis.docx", "data/notes.txt", "photos/1.parquet", "b.parquet", "metadata/x.md")
+    }
+    for path in theirs:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("precious")
+    table = lived(neve.connect(tmp_path / "lake"), location=f"file://{place}")
+    (place / "data/lost.parquet").write_bytes(b"")
+    all_old(tmp_path)
+    search = orphans(table)
+    assert search.plan().files == (f"file://{place}/data/lost.parquet",) and search.plan().files_foreign == 5
+    assert "leave 5 files that no Iceberg writer makes" in search.plan().explain()
+    search.execute()
+    assert all(path.read_text() == "precious" for path in theirs)
+    assert len(orphans(table).allow_any_name().plan().files) == 5
+
+
+def test_folders_that_the_table_has_files_in_are_its_own(tmp_path: Path):
+    """Tables that were migrated keep their files in folders of partitions, directly below their location."""
+    lake = neve.connect(tmp_path / "lake")
+    place = tmp_path / "t"
+    table = lake.create_table(
+        "db.t",
+        "id bigint, day int",
+        ["day"],
+        location=f"file://{place}",
+        properties={"write.data.path": f"file://{place}"},
+    )
+    table.append([{"id": 1, "day": 1}])
+    for folder in ("day=1", "day=2"):
+        (place / folder).mkdir(exist_ok=True)
+        (place / folder / "lost.parquet").write_bytes(b"")
+    all_old(tmp_path)
+    table.set_properties(**{"write.data.path": f"file://{place}/data"})
+    assert orphans(table).plan().files == (f"file://{place}/day=1/lost.parquet",)
+
+
+@pytest.mark.parametrize(
+    ("location", "reason"),
+    [
+        ("/", "a whole disk"),
+        ("file:///", "a whole disk"),
+        ("file://host/folder/t", "local files have no host"),
+        ("file:folder/t", "local files have no host"),
+        ("s3:///folder/t", "names no bucket"),
+        ("s3://bucket/../t", "segments"),
+        ("/tmp/../t", "segments"),
+    ],
+)
+def test_places_that_cannot_be_meant_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, location: str, reason: str
+):
+    monkeypatch.chdir(tmp_path)
+    lake = neve.connect(tmp_path / "lake")
+    with pytest.raises(UserError, match=f"Cannot create a table at '{location}': .*{reason}"):
+        lake.create_table("db.t", "id bigint", location=location)
+    assert lake.tables() == [] and [path.name for path in tmp_path.iterdir()] == ["lake"]
+
+
+def test_an_entry_that_cannot_be_read_stops_nobody(tmp_path: Path):
+    lake = neve.connect(tmp_path / "lake")
+    table, broken = lived(lake), lived(lake, "db.broken")
+    local(head(broken)).write_text("{")
+    assert expire(table).execute().files_deleted > 2
+    assert orphans(table).execute().orphans == ()
+
+
+def test_pyiceberg_catalogs_are_asked_too(tmp_path: Path):
+    mine = load_catalog("mine", type="sql", uri=f"sqlite:///{tmp_path}/c.db", warehouse=f"file://{tmp_path}")
+    lake = neve.connect(catalog=mine)
+    table = lived(lake)
+    mine.register_table("db.b", head(table))
+    with pytest.raises(UserError, match=r"another entry, db\.b"):
+        expire(table).execute()
