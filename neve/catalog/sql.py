@@ -7,6 +7,7 @@ file in the lake folder, and safe for concurrent processes.
 from __future__ import annotations
 
 import contextlib
+import sqlite3
 from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Any, TypeVar, cast
@@ -42,6 +43,9 @@ from neve.model.properties import properties_of
 T = TypeVar("T")
 _LOCK_WAIT_SECONDS = 60
 DATABASE_NAME = "catalog.db"  # in a lake folder
+_LOCATION_QUERY = (
+    "SELECT metadata_location FROM iceberg_tables WHERE catalog_name = ? AND table_namespace = ? AND table_name = ?"
+)
 
 
 class SqlCatalogMixin(NeveCatalog, IcebergSqlCatalog):
@@ -305,6 +309,20 @@ class EmbeddedCatalog(SqlCatalogMixin):
             connect_args={"timeout": _LOCK_WAIT_SECONDS},
         )
         self._init_catalog()
+
+    def _current_location(self, identifier: Identifier, locked: bool = False) -> str | None:
+        try:
+            return super()._current_location(identifier, locked)
+        except OperationalError:
+            # SQLite cannot even read on a full disk, where it has no room for its index of the write-ahead log. If the
+            # log is empty, nobody writes, and the database file is complete without it.
+            database = Path(str(self.engine.url.database))
+            log = database.with_name(f"{database.name}-wal")
+            if log.exists() and log.stat().st_size:
+                raise
+            with contextlib.closing(sqlite3.connect(f"{database.as_uri()}?immutable=1", uri=True)) as connection:
+                row = connection.execute(_LOCATION_QUERY, (self.name, *_row_key(identifier))).fetchone()
+            return None if row is None else str(row[0])
 
     def _init_catalog(self) -> None:
         with self.engine.connect() as connection:
