@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pyarrow as pa
 import pytest
 
@@ -38,6 +40,18 @@ def test_progress_is_seen_and_an_interrupt_leaves_the_table_unchanged(many: Lake
     assert after.context.iceberg.metadata_location == before.context.iceberg.metadata_location
     assert after.inspect.files() == before.inspect.files() and after.verify().is_sound
     assert len(list(many.folder.rglob("*.parquet"))) <= 2 * PARTITIONS + 8, "what earlier waves wrote is gone"
+
+
+@pytest.mark.parametrize("seconds", [0, 2])
+def test_an_interrupt_while_spark_starts_is_an_interrupt(many: Lake, seconds: float):
+    compact = ["compact", "db.events", "--option", "min-input-files=2", "--lake", str(many.folder)]
+    with Terminal(compact) as terminal:
+        terminal.until(r"start Spark")
+        time.sleep(seconds)
+        terminal.press("\x03")
+        terminal.until(r"Interrupted\.")
+        assert terminal.ended() == 130
+    assert "Traceback" not in terminal.text and "unknown" not in terminal.text.lower()
 
 
 def test_a_question_can_be_answered_with_no(lake: Lake):

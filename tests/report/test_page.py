@@ -36,6 +36,16 @@ def test_the_file_is_written_and_its_path_returned(tmp_path: Path):
     assert "db.t" in Reading.of(written.read_text("utf-8")).text()
 
 
+def test_a_symbolic_link_is_replaced_not_followed(tmp_path: Path):
+    table = neve.connect(tmp_path / "lake").create_table("db.t", "id bigint")
+    (tmp_path / "precious").write_text("precious")
+    (tmp_path / "t.html").symlink_to("precious")
+    assert table.report(tmp_path / "t.html").read_text("utf-8").startswith("<!doctype html>")
+    assert (tmp_path / "precious").read_text() == "precious" and not (tmp_path / "t.html").is_symlink()
+    table.report(tmp_path / "t.html")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["lake", "precious", "t.html"]
+
+
 def test_a_path_that_cannot_be_written_is_rejected(tmp_path: Path):
     table = neve.connect(tmp_path / "lake").create_table("db.t", "id bigint")
     with pytest.raises(UserError, match="Cannot write the report"):

@@ -18,6 +18,7 @@ from pyspark.storagelevel import StorageLevel
 import neve
 from neve import Table
 from neve.errors import UnsupportedFeature, UserError
+from neve.ops.rows import merge_source
 from neve.run.spark.writing_job import is_persisted
 from tests.support.tables import sorted_rows
 from tests.support.two_writers import Interruption
@@ -41,6 +42,28 @@ def numbers(lake: neve.Lake) -> Table:
 
 def reader(**columns: Any) -> pa.RecordBatchReader:
     return pa.table(columns).to_reader()
+
+
+# --- sources that are not the same twice ---
+
+
+@pytest.mark.parametrize("size", [0, 32 << 20], ids=["large", "small"])
+@pytest.mark.parametrize("mode", ["copy-on-write", "merge-on-read"])
+def test_a_source_that_is_not_deterministic_is_computed_once(
+    spark_lake: neve.Lake, spark: SparkSession, monkeypatch: pytest.MonkeyPatch, size: int, mode: str
+):
+    monkeypatch.setattr(merge_source, "_MAX_BROADCAST_BYTES", size)
+    table = numbers(spark_lake)
+    source = spark.range(1, 41).selectExpr("id", "cast(1 + rand() * 1e6 AS int) AS n", "uuid() AS unused")
+    merge = table.merge(source, on=KEYS).mode(mode).when_matched_update({"n": "s.n"})
+    merge = merge.when_not_matched_insert({"id": "s.id", "n": "s.n"}, condition="s.n % 2 = 0")
+    assert "the source is not deterministic, so it is computed only once" in merge.explain()
+    result = merge.execute()
+    rows = sorted_rows(table.refresh())
+    assert result.rows_updated == 3 and len(rows) == 3 + result.rows_inserted
+    assert all(row["n"] > 0 for row in rows) and all(row["n"] % 2 == 0 for row in rows if row["id"] > 3)
+    with pytest.raises(UserError, match=r"MERGE ON: .*rand"):
+        table.merge(source, on=f"{KEYS} AND rand() < 2").when_matched_delete().execute()
 
 
 # --- sources that can be read once ---

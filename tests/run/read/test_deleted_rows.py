@@ -107,6 +107,22 @@ def test_a_file_no_delete_names_is_not_in_the_answer(io: FileIO, files: Files) -
     assert set(positions_in(io, delete, ["a", "c"])) == {"a"}
 
 
+@pytest.mark.parametrize("ext", ["parquet", "orc"])
+def test_rows_of_a_delete_file_without_path_or_position_delete_nothing(io: FileIO, files: Files, ext: str) -> None:
+    """Impala wrote such files. The number of rows in the manifest may be wrong, too."""
+    data = files.data([1, 2, 3])
+    delete = files.position_deletes([(None, 0), (data.path, 1), (data.path, None), (None, None)], ext)
+    for count in (4, 1, 1000, None):
+        assert ids(io, replace(data, deletes=(replace(delete, record_count=count),))) == [1, 3]
+
+
+def test_the_rows_of_an_equality_delete_file_count_not_their_number(io: FileIO, files: Files) -> None:
+    data, path = files.data([1, 2, 3]), files.write([(numbered("id", pa.int64(), 1), [2])])
+    for count in (1, 7, None):
+        delete = EqualityDeletes((DeleteFile(str(path), "PARQUET", path.stat().st_size, count),), (1,))
+        assert ids(io, replace(data, equality_deletes=(delete,))) == [1, 3]
+
+
 def test_positions_beyond_the_end_of_a_file_delete_nothing(io: FileIO, files: Files) -> None:
     task = replace(files.data([1, 2]), positions=PositionSet.of([5, 6]))
     assert ids(io, task) == [1, 2]
