@@ -1,8 +1,9 @@
 """List what catalogs hold: every entry with its name, and the location of its metadata where that is known.
 
 A lake folder has its catalog inside, so that lakes can ask each other. The catalog of a lake whose folder contains a
-table is found from the table's location. A lake that uses folders elsewhere on the disk leaves a note in them, so that
-it can be asked before something there is cleaned up. A note of a lake that no longer lists the table means nothing.
+table is found from the table's location. A lake that registers a table elsewhere leaves a note beside the metadata of
+the table, so that it can be asked before the table is cleaned up. A note of a lake that no longer lists the table means
+nothing.
 """
 
 from __future__ import annotations
@@ -52,15 +53,12 @@ class CatalogEntry:
 
 
 def leave_note(catalog: NeveCatalog, table: Table) -> None:
-    """Note in the folders of a table outside the folder of its lake that this lake uses them."""
-    if not isinstance(catalog, EmbeddedCatalog):
-        return
-    database = str(_database_of(catalog))
-    name = f"{_NOTE_PREFIX}{sha256(database.encode()).hexdigest()[:_NOTE_DIGITS]}.json"
-    for folder in folders_of(to_neve_metadata(table.metadata), table.metadata_location):
-        if local_path(folder) is not None and not is_inside(f"{folder}/{name}", catalog.properties["warehouse"]):
-            with suppress(NeveError):  # it is there already, or this lake cannot write to the folder
-                write_new_file(table.io, f"{folder}/{name}", json.dumps({"catalog": database}).encode())
+    """Note beside the metadata of a registered table that a lake lists it, unless the table is in the lake's folder."""
+    if isinstance(catalog, EmbeddedCatalog) and not is_inside(table.metadata_location, catalog.properties["warehouse"]):
+        database, folder = str(_database_of(catalog)), table.metadata_location.rpartition("/")[0]
+        note = f"{folder}/{_NOTE_PREFIX}{sha256(database.encode()).hexdigest()[:_NOTE_DIGITS]}.json"
+        with suppress(NeveError):  # it is there already, or this lake cannot write to the folder
+            write_new_file(table.io, note, json.dumps({"catalog": database}).encode())
 
 
 def folders_of(metadata: TableMetadata, metadata_location: str) -> tuple[str, ...]:
@@ -74,7 +72,7 @@ def folders_of(metadata: TableMetadata, metadata_location: str) -> tuple[str, ..
 def list_other_entries(catalog: NeveCatalog, table: Table, paths: Iterable[str] = ()) -> list[CatalogEntry]:
     """Return every entry except the one of the table: of its catalog, and of lakes that contain it or left a note.
 
-    `paths` are files in the folders of the table, with the notes.
+    `paths` are the files beside the metadata of the table, with the notes.
     """
     own, in_lakes = ".".join(table.name()), _list_lakes(catalog, table, paths)
     if isinstance(catalog, SqlCatalogMixin):

@@ -115,11 +115,11 @@ class Neighbours:
         return {path: name for path in paths if (name := self.names_by_path.get(real_path(path)))}
 
 
-def find_neighbours(catalog: NeveCatalog, table: Table, paths: Iterable[str] = ()) -> Neighbours:
-    """Find the tables that share files or folders with a table; `paths` are files in its folders, if they are known."""
+def find_neighbours(catalog: NeveCatalog, table: Table) -> Neighbours:
+    """Find the tables that share files or folders with a table."""
     # The folder is listed before the tables are loaded: what they commit later is not in the list.
     listed: list[str] = list_files(table.io, table.metadata_location.rpartition("/")[0])["path"].to_pylist()
-    own, entries = Place.of(refresh_table(catalog, table)), list_other_entries(catalog, table, {*listed, *paths})
+    own, entries = Place.of(refresh_table(catalog, table)), list_other_entries(catalog, table, listed)
     locations = [entry.metadata_location or table.metadata_location for entry in entries]
     threads = reader_count(table.io, locations, len(entries) * _METADATA_BYTES)
     places = map_in_threads(lambda entry: _load_place(entry, catalog), entries, threads)

@@ -104,11 +104,7 @@ def features_of(text: str) -> Features:
     root = fragment.root
     subqueries = [node for node in root.find_all(exp.Query) if id(node) != id(root)]
     tokens = list(_tokens_outside_subqueries(fragment.tokens)) if subqueries else fragment.tokens
-    calls = []  # functions, each with whether it is called over a window
-    for at in range(len(tokens) - 1):
-        is_qualified_or_like = at > 0 and tokens[at - 1].matches(".", *_LIKE_OPERATORS)
-        if tokens[at].is_name and tokens[at + 1].matches("(") and not is_qualified_or_like:
-            calls.append((tokens[at].name.lower(), _is_windowed(tokens, at + 1)))
+    calls = [(name, _is_windowed(tokens, at + 1)) for name, at in function_calls(tokens)]
     names = {name for name, _ in calls}
     children = root.iter_expressions() if isinstance(root, exp.Query) else [root]
     references = column_references(node for node in children if isinstance(node, exp.Expression))
@@ -121,6 +117,16 @@ def features_of(text: str) -> Features:
         nondeterministic=tuple(sorted(names & NONDETERMINISTIC)),
         columns=tuple(dict.fromkeys(map(tuple, references))),
     )
+
+
+def function_calls(tokens: Sequence[SqlToken], *, qualified: bool = False) -> list[tuple[str, int]]:
+    """Return the functions that are called, in lower case, with their positions; `qualified` ones are of a catalog."""
+    calls = []
+    for at in range(len(tokens) - 1):
+        is_like, is_qualified = (at > 0 and tokens[at - 1].matches(*words) for words in (_LIKE_OPERATORS, (".",)))
+        if tokens[at].is_name and tokens[at + 1].matches("(") and not is_like and is_qualified == qualified:
+            calls.append((tokens[at].name.lower(), at))
+    return calls
 
 
 def _tokens_outside_subqueries(tokens: Sequence[SqlToken]) -> Iterator[SqlToken]:

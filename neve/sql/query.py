@@ -1,28 +1,37 @@
-"""Queries over the tables of the lake and the caller's own views; SHOW TABLES, SHOW NAMESPACES and DESCRIBE."""
+"""Queries over the tables of the lake and the caller's own views; SHOW TABLES, SHOW NAMESPACES and DESCRIBE.
+
+Spark SQL reaches further than tables: it reads any file by its path (``csv.`/etc/passwd` ``), calls methods of Java
+classes (`reflect`), runs programs (`TRANSFORM … USING`), and calls functions that the session has registered. A
+restricted query is checked by its text before Spark sees it: it reads nothing but tables of the lake.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import pairwise
 
 import pyarrow as pa
 from pyiceberg.types import NestedField
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 
-from neve.errors import UnknownName, UnsupportedFeature
+from neve.errors import UnknownName, UnsupportedFeature, UserError
 from neve.ops.context import LakeContext
 from neve.ops.sql_views import register_views
+from neve.predicate.sql_features import function_calls, parse_fragment
+from neve.predicate.sql_text import TokenKind
 from neve.run.spark.expressions import user_error_from_spark
 from neve.run.spark.session import is_classic, quiet_errors
 from neve.run.spark.types import spark_field
 from neve.sql.reader import Reader
-from neve.sql.restricted import refuse_outside_calls
 from neve.sql.statement import Name, StatementOptions, find_table, table_finder
 
 QUERY_KEYWORDS = ("SELECT", "WITH", "FROM", "VALUES", "TABLE", "(")
 
+_OUTSIDE_FUNCTIONS = frozenset({"reflect", "try_reflect", "java_method", "from_protobuf", "to_protobuf", "identifier"})
+_RESTRICTED = "A restricted query reads only tables of the lake."
 _TABLES_SCHEMA = pa.schema([("namespace", pa.string()), ("tableName", pa.string())])
 _DESCRIBE_SCHEMA = pa.schema([("col_name", pa.string()), ("data_type", pa.string()), ("comment", pa.string())])
 DescribeRow = tuple[str, str, str | None]
@@ -39,7 +48,7 @@ class Query:
         """Return the rows as a Spark DataFrame, which reads them lazily."""
         options.require_only("A query")
         if self.is_restricted:
-            refuse_outside_calls(lake.spark(), self.text)
+            _refuse_outside_calls(lake.spark(), self.text)
         views = register_views(table_finder(lake), lake.spark, self.text, only_lake=self.is_restricted)
         try:
             with _translate_spark_errors(lake):
@@ -47,6 +56,21 @@ class Query:
         finally:
             if is_classic(lake.spark()):  # Spark Connect resolves the views when the rows are fetched
                 views.close()
+
+
+def _refuse_outside_calls(spark: SparkSession, text: str) -> None:
+    """Reject calls of functions that reach beyond their arguments, and of programs."""
+    tokens = parse_fragment(text).tokens
+    called = [name for name, _ in function_calls(tokens)]
+    system = frozenset(row[0] for row in spark.sql("SHOW SYSTEM FUNCTIONS").collect()) if called else frozenset()
+    for name in called:
+        if name in _OUTSIDE_FUNCTIONS or (name not in system and spark.catalog.functionExists(name)):
+            raise UserError(f"Cannot call {name} here. {_RESTRICTED}")
+    for name, _ in function_calls(tokens, qualified=True):
+        raise UserError(f"Cannot call {name} of a catalog here. {_RESTRICTED}")
+    for token, following in pairwise(tokens):
+        if token.matches("USING") and following.kind is TokenKind.STRING:
+            raise UserError(f"Cannot run a program with USING {following.text}. {_RESTRICTED}")
 
 
 @contextmanager

@@ -96,8 +96,11 @@ class Neighbourhood:
     def add_table(self) -> None:
         """Create a table somewhere, with a few commits, some of which others make obsolete."""
         lake, number = self.random.choice(self.lakes), len(self.tables)
-        layout = self.random.choice(LAYOUTS) if self.tables else "apart"
-        location, properties = self.place(layout, number)
+        near = [
+            other for other in self.tables if other.lake is lake
+        ]  # lakes know each other's names, not their folders
+        layout = self.random.choice(LAYOUTS) if near else "apart"
+        location, properties = self.place(layout, number, near)
         version, name = self.random.choice((1, 2, 3)), f"db.t{number}"
         self.actions.append(f"create {name}, version {version}, {layout}")
         if self.random.random() < 0.3:
@@ -112,11 +115,11 @@ class Neighbourhood:
         assert table.name == name
         self.tables.append(neighbour)
 
-    def place(self, layout: str, number: int) -> tuple[str | None, dict[str, str]]:
+    def place(self, layout: str, number: int, nearby: list[Neighbour]) -> tuple[str | None, dict[str, str]]:
         """Return the location and the properties of a table with a layout relative to another one."""
         if layout == "apart":
             return None, {}
-        near = self.random.choice(self.tables).table.context.metadata
+        near = self.random.choice(nearby).table.context.metadata
         inside, elsewhere = f"{near.location}/t{number}", f"file://{self.folder}/elsewhere{number}"
         if layout == "same data folder":
             return None, {"write.data.path": near.properties.get("write.data.path", f"{near.location}/data")}

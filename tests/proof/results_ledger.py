@@ -23,6 +23,7 @@ MINIMUM_CASES = {
     "hostile input": 2_000,
     "random sequences of 30 steps": 300,
     "other engines read": 400,
+    "random neighbourhoods": 2_000,
 }
 
 

@@ -78,6 +78,7 @@ def test_paths_relative_to_the_table_are_in_use(tmp_path: Path, version: int):
         ]:
             row[key] = row[key].removeprefix(f"{found['location']}/")
 
+    lake.drop_table("db.t")
     table = lake.register_table("db.again", changed(metadata, relative))
     assert table.scan().count() == 2
     assert _orphans(table, metadata.parents[1]) == {metadata.name}, "only what nothing leads to any more"

@@ -192,7 +192,7 @@ class RemoveOrphanFiles(Verb[OrphanPlan, OrphanResult]):
         stored = list_files(context.io, location)
         emit(Step("read the metadata", total=len(stored), unit="files"))
         context = context.refreshed()  # after the listing: listed files that were committed since are in use
-        folders = TableFolders.of(context, location, stored)
+        folders = TableFolders.of(context, location)
         self._refuse_others(context, folders, stored)
         others = folders.find_other_tables(stored["path"])
         candidates = stored.filter(pc.invert(_protected_mask(stored["path"], location, others, context)))

@@ -43,9 +43,12 @@ from neve.plan.rewrite_options import RewriteOptions
 from neve.plan.rewrite_plan import RewritePlan, RewritePlanningResult, SpecMode, Unopened
 from neve.plan.scan import needs_statistics, prune_manifests
 from neve.predicate import parse
+from neve.predicate.sql_features import function_calls, parse_fragment
 from neve.run.spark.expressions import ExpressionChecker
 from neve.run.spark.types import spark_fields
 from neve.tree.entries import DETAIL, Manifest
+
+_TRANSFORMS = frozenset({"bucket", "truncate", "years", "months", "days", "hours"})
 
 
 @dataclass(frozen=True)
@@ -144,13 +147,13 @@ class RewriteDataFiles(SnapshotVerb[RewritePlan, RewriteResult]):
         options = self._options(context)
         schema, head = context.metadata.schema(), context.head(self.target_branch)
         condition = parse(self.condition, schema, case_sensitive=self.is_case_sensitive, time_zone=context.time_zone())
-        if condition.text is not None and not condition.is_exact:
-            _refuse_invalid_condition(context, condition.text)
         if self.is_strict and not condition.is_exact:
             raise UserError(
                 f"Condition {condition.text!r} cannot be evaluated in full: only comparisons of columns with constants "
                 "choose files. Without strict mode, files in which it may be true are included."
             )
+        if condition.text is not None and not condition.is_exact:
+            _refuse_invalid_condition(context, condition.text)
         partitions = PartitionFilter.of(condition.expression, context.specs, schema)
         if self.is_strict:
             partitions = partitions.strict()
@@ -208,8 +211,13 @@ class RewriteDataFiles(SnapshotVerb[RewritePlan, RewriteResult]):
 def _refuse_invalid_condition(context: TableContext, text: str) -> None:
     """Reject a condition that Spark would reject, for example because of a function that it does not have.
 
-    A valid condition that cannot be evaluated for files chooses all of them; a typing error must not.
+    A valid condition that cannot be evaluated for files chooses all of them; a typing error must not. Spark does not
+    know the partition transforms, which are functions in Iceberg's SQL.
     """
+    tokens = parse_fragment(text).tokens
+    called = {name for calls in (function_calls(tokens), function_calls(tokens, qualified=True)) for name, _ in calls}
+    if called & _TRANSFORMS:
+        return
     fields = spark_fields(context.metadata.schema().fields)
     metadata_columns = [StructField(name, StringType()) for name in metadata_columns_in(context, [text])]
     with resolve_subqueries(context, {"Filter": text}) as resolved:

@@ -44,10 +44,9 @@ class TableFolders:
     neighbours: Neighbours
 
     @classmethod
-    def of(cls, context: TableContext, location: str, stored: pa.Table) -> TableFolders:
-        """Read the metadata of a table, and ask the catalog for others; `stored` are the files in the location."""
-        neighbours = find_neighbours(context.catalog, context.iceberg, stored["path"].to_pylist())
-        return cls(context, location, reachable_paths(context), neighbours)
+    def of(cls, context: TableContext, location: str) -> TableFolders:
+        """Read the metadata of the table, and ask the catalog for other tables."""
+        return cls(context, location, reachable_paths(context), find_neighbours(context.catalog, context.iceberg))
 
     @cached_property
     def _write_folders(self) -> frozenset[str]:

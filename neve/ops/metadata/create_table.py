@@ -21,7 +21,6 @@ from pyiceberg.table.sorting import UNSORTED_SORT_ORDER, SortOrder
 from pyspark.sql.types import StructType as SparkStruct
 
 import neve.catalog as tables
-from neve.catalog.entries import leave_note
 from neve.errors import UserError
 from neve.model.ddl import schema_of_ddl, spec_of_terms
 from neve.model.new_table import with_fresh_ids
@@ -54,7 +53,6 @@ def create_table(
     table = tables.create_table(
         lake.catalog, name, columns, spec, sort_order, location, table_properties, format_version
     )
-    leave_note(lake.catalog, table)
     return lake.of_table(table)
 
 
