@@ -98,7 +98,8 @@ def _list_lakes(catalog: NeveCatalog, table: Table, paths: Iterable[str]) -> lis
     """Return the entries of all lakes whose folders contain a table or that left a note, except the catalog itself."""
     folders = map(local_path, folders_of(to_neve_metadata(table.metadata), table.metadata_location))
     databases = [above / DATABASE_NAME for f in folders if f is not None for above in Path(f).resolve().parents]
-    notes = (path for path in paths if path.rpartition("/")[2].startswith(_NOTE_PREFIX))
+    # Only local notes: what is in remote storage must not choose files of this machine.
+    notes = (p for p in paths if p.rpartition("/")[2].startswith(_NOTE_PREFIX) and local_path(p) is not None)
     databases += [database for note in notes if (database := _read_note(table.io, note)) is not None]
     own = _database_of(catalog)
     others = dict.fromkeys(file for file in databases if file != own and file.is_file())

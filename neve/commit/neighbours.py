@@ -117,6 +117,7 @@ class Neighbours:
 
 def find_neighbours(catalog: NeveCatalog, table: Table) -> Neighbours:
     """Find the tables that share files or folders with a table."""
+    real_folder.cache_clear()  # links may lead elsewhere now
     # The folder is listed before the tables are loaded: what they commit later is not in the list.
     listed: list[str] = list_files(table.io, table.metadata_location.rpartition("/")[0])["path"].to_pylist()
     own, entries = Place.of(refresh_table(catalog, table)), list_other_entries(catalog, table, listed)
@@ -124,12 +125,11 @@ def find_neighbours(catalog: NeveCatalog, table: Table) -> Neighbours:
     threads = reader_count(table.io, locations, len(entries) * _METADATA_BYTES)
     places = map_in_threads(lambda entry: _load_place(entry, catalog), entries, threads)
     loaded = [place for place in places if isinstance(place, Place)]
-    twins = [place for place in loaded if own.is_twin(place)]
-    others = tuple(place for place in loaded if place not in twins and own.overlaps(place))
-    unreadable = tuple(place for place in places if isinstance(place, str))
-    return Neighbours(
-        (*twins, *_find_other_histories(own, twins, filter(is_metadata_file, listed))), others, unreadable
-    )
+    are_twins = [own.is_twin(place) for place in loaded]
+    twins = [place for place, is_twin in zip(loaded, are_twins, strict=True) if is_twin]
+    others = [p for p, is_twin in zip(loaded, are_twins, strict=True) if not is_twin and own.overlaps(p)]
+    twins += _find_other_histories(own, twins, filter(is_metadata_file, listed))
+    return Neighbours(tuple(twins), tuple(others), tuple(place for place in places if isinstance(place, str)))
 
 
 def _load_place(entry: CatalogEntry, catalog: NeveCatalog) -> Place | str | None:
