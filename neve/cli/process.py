@@ -4,8 +4,6 @@ Ctrl-C: Python would leave a call to Spark in the middle, and PySpark's own hand
 after either, requests and responses no longer match. Here a call to Spark always ends: another thread cancels the jobs,
 the call ends with an error, and the command cleans up as after any other error. If no call to Spark is waiting, the
 interrupt is raised at once, and at the latest when the command reports its next step. A second Ctrl-C does not wait.
-While Spark starts, its handler replaces ours, and its JVM gets the signal too; the call then ends with any error. So
-the interrupt is also noted outside of all handlers, by the file descriptor to which Python writes every signal.
 
 Output: Spark, its JVM and its workers inherit standard output and standard error of this process. These are redirected
 to a temporary file, and the command line writes to copies of the original ones.
@@ -20,7 +18,6 @@ import io
 import logging
 import os
 import signal
-import socket
 import sys
 import tempfile
 import threading
@@ -34,7 +31,6 @@ from typing import Any, Self, TextIO
 
 from neve.ops.events import Event, subscribe
 
-_MAX_SIGNALS = 4096  # read at once
 _CANCEL_INTERVAL_SECONDS = 0.3  # cancel repeatedly: a job may begin right after the first time
 
 
@@ -42,9 +38,7 @@ _CANCEL_INTERVAL_SECONDS = 0.3  # cancel repeatedly: a job may begin right after
 class InterruptHandler:
     """Handles Ctrl-C inside a `with` block."""
 
-    _was_interrupted: bool = False  # our own handler ran
-    _saw_interrupt: bool = False  # any handler ran
-    _signals: socket.socket | None = None  # the numbers of all signals arrive here
+    is_interrupted: bool = False
     _finished: threading.Event = field(default_factory=threading.Event)
     _stack: ExitStack = field(default_factory=ExitStack)
 
@@ -54,20 +48,7 @@ class InterruptHandler:
             self._stack.callback(signal.signal, signal.SIGINT, before)
             signal.signal(signal.SIGINT, self._on_sigint)
             self._stack.enter_context(subscribe(self._on_event))
-            self._signals, sender = map(self._stack.enter_context, socket.socketpair())
-            for end in (self._signals, sender):
-                end.setblocking(False)
-            previous = signal.set_wakeup_fd(sender.fileno(), warn_on_full_buffer=False)
-            self._stack.callback(signal.set_wakeup_fd, previous)
         return self
-
-    @property
-    def is_interrupted(self) -> bool:
-        """True after Ctrl-C, whoever handled it."""
-        with suppress(BlockingIOError):
-            if self._signals is not None and signal.SIGINT in self._signals.recv(_MAX_SIGNALS):
-                self._saw_interrupt = True
-        return self._was_interrupted or self._saw_interrupt
 
     def __exit__(self, *error: object) -> None:
         self._finished.set()
@@ -79,7 +60,7 @@ class InterruptHandler:
         signal.signal(signal.SIGINT, self._on_sigint)  # again, because Spark installs its own handler when it starts
 
     def _on_sigint(self, number: int, frame: FrameType | None) -> None:
-        is_first, self._was_interrupted = not self._was_interrupted, True
+        is_first, self.is_interrupted = not self.is_interrupted, True
         while frame is not None and not str(frame.f_globals.get("__name__", "")).startswith("py4j."):
             frame = frame.f_back
         is_calling_spark = frame is not None
