@@ -92,7 +92,6 @@ class Neighbours:
 
     twins: tuple[Place, ...] = ()
     others: tuple[Place, ...] = ()
-    unreadable: tuple[str, ...] = ()  # entries whose metadata cannot be read
 
     def refuse_twins(self, action: str, advice: str = _ADVICE) -> None:
         """Reject an action that would delete files of another entry of the same table."""
@@ -124,22 +123,20 @@ def find_neighbours(catalog: NeveCatalog, table: Table) -> Neighbours:
     locations = [entry.metadata_location or table.metadata_location for entry in entries]
     threads = reader_count(table.io, locations, len(entries) * _METADATA_BYTES)
     places = map_in_threads(lambda entry: _load_place(entry, catalog), entries, threads)
-    loaded = [place for place in places if isinstance(place, Place)]
+    loaded = [place for place in places if place is not None]
     are_twins = [own.is_twin(place) for place in loaded]
     twins = [place for place, is_twin in zip(loaded, are_twins, strict=True) if is_twin]
     others = [p for p, is_twin in zip(loaded, are_twins, strict=True) if not is_twin and own.overlaps(p)]
     twins += _find_other_histories(own, twins, filter(is_metadata_file, listed))
-    return Neighbours(tuple(twins), tuple(others), tuple(place for place in places if isinstance(place, str)))
+    return Neighbours(tuple(twins), tuple(others))
 
 
-def _load_place(entry: CatalogEntry, catalog: NeveCatalog) -> Place | str | None:
-    """Return the place of an entry; None if the table was dropped meanwhile, its name if it cannot be read."""
+def _load_place(entry: CatalogEntry, catalog: NeveCatalog) -> Place | None:
+    """Return the place of an entry; None if the table was dropped meanwhile, or if nobody can read it."""
     try:
         return Place.of(entry.load(catalog), entry.name)
-    except NoSuchTableError:
+    except (NoSuchTableError, NeveError, RESTError, OSError):
         return None
-    except (NeveError, RESTError, OSError):
-        return entry.name
 
 
 def _find_other_histories(own: Place, twins: Sequence[Place], metadata_files: Iterable[str]) -> list[Place]:

@@ -33,6 +33,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from neve.commit.cleanup import WRITER_FILE_PATTERN, Prefixes, delete_orphans, find_orphans, is_hidden_file
+from neve.commit.neighbours import find_neighbours
 from neve.display.format import plural
 from neve.display.html import ExplainMixin, SummaryMixin
 from neve.errors import UnknownName, UserError
@@ -278,6 +279,9 @@ class RemoveOrphanFiles(Verb[OrphanPlan, OrphanResult]):
         if len(plan.orphans) and state.iceberg.metadata_location != plan.metadata_location:
             # A slow job may have committed an old file since the plan.
             plan = replace(plan, orphans=self._split_orphans(plan.orphans, reachable_paths(state))[0])
+        if len(plan.orphans):  # so may a job of another table that shares the folder
+            shared = find_neighbours(state.catalog, state.iceberg).select_shared(plan.files)
+            plan = replace(plan, orphans=_without_paths(plan.orphans, shared))
         emit(Step("delete files", total=len(plan.orphans), unit="files"))
         kept = delete_orphans(context.io, plan.files, plan.location)
         return OrphanResult(plan.files, plan.bytes, False, kept, execution.total_seconds)

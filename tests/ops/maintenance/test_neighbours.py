@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from pyiceberg.catalog.sql import SqlCatalog
 
 import neve
 from neve.errors import UserError
+from neve.ops.verb import Execution
 from tests.support.tables import local
 
 FAR = 2**50
@@ -181,6 +183,20 @@ def test_a_data_folder_of_two_tables_is_searched_without_harm(tmp_path: Path, sp
     assert search.plan().shared == {"db.b": 2} and "2 files that db.b references" in search.plan().explain()
     search.execute()
     assert ids(other) == ids(table) == [2] and other.verify().is_sound
+
+
+def test_a_file_that_a_neighbour_commits_after_the_plan_stays(tmp_path: Path):
+    lake = neve.connect(tmp_path / "lake")
+    shared = {"write.data.path": f"file://{tmp_path}/shared"}
+    table, other = lived(lake, properties=shared), lived(lake, "db.b", properties=shared)
+    slow = tmp_path / "shared/slow.parquet"
+    shutil.copy(local(other.refresh().scan().plan().files["file_path"][0].as_py()), slow)
+    search = orphans(table).location(f"file://{tmp_path}/shared")
+    plan = search.plan()
+    assert plan.files == (f"file://{slow}",)
+    lake.catalog.load_table("db.b").add_files([f"file://{slow}"])
+    assert search._write(table.refresh().context, plan, Execution()).orphans == ()
+    assert ids(other) == [2, 2]
 
 
 def test_what_other_people_keep_in_the_folder_is_left_alone(tmp_path: Path):
