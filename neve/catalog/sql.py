@@ -313,12 +313,13 @@ class EmbeddedCatalog(SqlCatalogMixin):
     def _current_location(self, identifier: Identifier, locked: bool = False) -> str | None:
         try:
             return super()._current_location(identifier, locked)
-        except OperationalError:
+        except OperationalError as e:
             # SQLite cannot even read on a full disk, where it has no room for its index of the write-ahead log. If the
             # log is empty, nobody writes, and the database file is complete without it.
             database = Path(str(self.engine.url.database))
             log = database.with_name(f"{database.name}-wal")
-            if log.exists() and log.stat().st_size:
+            is_locked = getattr(e.orig, "sqlite_errorname", "").startswith(("SQLITE_BUSY", "SQLITE_LOCKED"))
+            if is_locked or (log.exists() and log.stat().st_size):
                 raise
             with contextlib.closing(sqlite3.connect(f"{database.as_uri()}?immutable=1", uri=True)) as connection:
                 row = connection.execute(_LOCATION_QUERY, (self.name, *_row_key(identifier))).fetchone()
