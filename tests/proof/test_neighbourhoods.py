@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from itertools import chain
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
 import neve.ops.maintenance.expire_snapshots as expiry
+import neve.ops.maintenance.remove_orphan_files as orphans
 import neve.ops.maintenance.table_folders as folders
 from neve.commit.neighbours import Neighbours
 from tests.proof.neighbourhoods import play
@@ -26,8 +28,11 @@ def test_no_foreign_file_is_touched(tmp_path: Path, part: int):
                     tally.figure(f"actions {outcome}")
 
 
-@pytest.mark.parametrize("module", [expiry, folders], ids=["expiry", "orphans"])
-def test_the_harness_finds_a_clean_up_that_asks_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, module: object):
-    monkeypatch.setattr(module, "find_neighbours", lambda *_: Neighbours())
+@pytest.mark.parametrize("modules", [[expiry], [folders, orphans]], ids=["expiry", "orphans"])
+def test_the_harness_finds_a_clean_up_that_asks_nobody(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, modules: list[ModuleType]
+):
+    for module in modules:
+        monkeypatch.setattr(module, "find_neighbours", lambda *_: Neighbours())
     with pytest.raises(AssertionError, match=r"foreign files deleted|has lost"):
         list(chain.from_iterable(play(tmp_path / str(seed), seed, STEPS) for seed in range(60)))
