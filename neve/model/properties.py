@@ -241,6 +241,12 @@ class TableProperties:
         _BOOLEAN,
         "Allow a MERGE with schema evolution to add and widen columns.",
     )
+    write_audit_publish = Property(
+        "write.wap.enabled",
+        False,
+        _BOOLEAN,
+        "A session with spark.wap.id or spark.wap.branch stages its writes. Névé cannot, and refuses to write then.",
+    )
     reruns = Property(
         "neve.commit.reruns", 3, _COUNT, "Reruns of a row-level statement after a conflict; 0: it fails at once."
     )

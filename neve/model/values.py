@@ -101,6 +101,16 @@ def to_comparable(values: Any, kind: ice.IcebergType) -> pa.Array:
 @lru_cache(maxsize=1 << 13, typed=True)  # the same literals are compared with every batch of rows
 def comparable_scalar(value: Any, kind: ice.IcebergType) -> pa.Scalar:
     """Convert the value of an expression literal to a scalar that compares with comparable columns."""
+    return pa.scalar(_comparable_value(value, kind), comparable_type(kind))
+
+
+@lru_cache(maxsize=1 << 6)
+def comparable_array(values: frozenset[Any], kind: ice.IcebergType) -> pa.Array:
+    """Convert the values of a set of expression literals to an array that compares with comparable columns."""
+    return pa.array([_comparable_value(value, kind) for value in values], comparable_type(kind))
+
+
+def _comparable_value(value: Any, kind: ice.IcebergType) -> Any:
     if isinstance(value, str):
         value = UUID(value).bytes if isinstance(kind, ice.UUIDType) else value.encode()
     elif isinstance(value, UUID):
@@ -109,7 +119,7 @@ def comparable_scalar(value: Any, kind: ice.IcebergType) -> pa.Scalar:
         value += 0.0  # -0.0 equals 0.0
     elif isinstance(value, bool):
         value = int(value)
-    return pa.scalar(value, comparable_type(kind))
+    return value
 
 
 def encode_values(values: Any, kind: ice.IcebergType) -> pa.Array:

@@ -41,14 +41,15 @@ from neve.ops.results import milliseconds
 from neve.plan.file_filter import RowFilter
 from neve.plan.scan import ScanPlan, project_schema, top_level_column
 from neve.predicate import Predicate, parse
+from neve.predicate.nanoseconds import compare_exactly
 from neve.predicate.normalize import normalize_and_bind
 from neve.run.read.scan import ScanReader, read_plan, read_table
-from neve.run.read.types import ArrowFlavor, arrow_type, first_column_rounded_by_spark
+from neve.run.read.types import ArrowFlavor, arrow_type, first_column_rounded_by_spark, unscaled_columns
 from neve.run.spark.arrow_exchange import stream_batches
 from neve.run.spark.expressions import condition_column
 from neve.run.spark.read import read_dataframe
 from neve.run.spark.read_columns import column_by_name, prune_nested_fields
-from neve.run.spark.session import quiet_errors
+from neve.run.spark.session import is_case_sensitive, quiet_errors
 from neve.run.table_facts import TableFacts
 
 Engine = Literal["auto", "spark", "arrow"]
@@ -234,9 +235,12 @@ class Scan:
 
     @cached_property
     def _condition(self) -> str | Column | None:
-        """The condition for Spark: SQL text unchanged, an expression as a column."""
-        if self.where is None or isinstance(self.where, str):
-            return self.where
+        """The condition for Spark: SQL text, or an expression as a column; both compare nanoseconds exactly."""
+        if self.where is None:
+            return None
+        if isinstance(self.where, str):
+            case, zone = is_case_sensitive(self.context.spark()), self.context.time_zone()
+            return compare_exactly(self.where, self.schema, case_sensitive=case, time_zone=zone)
         return condition_column(self.where, self.schema, case_sensitive=self.case_sensitive)
 
     def _runs_in_process(self, engine: Engine) -> bool:
@@ -252,8 +256,10 @@ class Scan:
         return (is_little and not self._plan.has_many_equality_deletes) or not is_exact_in_spark(schema)
 
     def _read_with_spark(self, plan: ScanPlan) -> DataFrame:
-        rows = read_dataframe(self.context.spark(), plan, self._facts, plan.metadata_columns)
-        return rows if self._condition is None else rows.where(self._condition)
+        numbers = [] if self._condition is None else unscaled_columns(plan.schema)
+        rows = read_dataframe(self.context.spark(), plan, self._facts, plan.metadata_columns, numbers)
+        matching = rows if self._condition is None else rows.where(self._condition)
+        return matching.drop(*(column.name for column in numbers))
 
     def _read_arrow(self, engine: Engine, limit: int | None) -> pa.Table:
         if not self._runs_in_process(engine):

@@ -23,8 +23,10 @@ from typing import Any, ClassVar, Generic, Self, TypeVar, cast
 from neve.commit.actions import Action
 from neve.commit.outcome import Committed, Outcome, Rejected, require_committed
 from neve.commit.summary import refuse_reserved_properties
+from neve.errors import UnsupportedFeature
 from neve.ops.context import TableContext
 from neve.ops.events import Step, emit
+from neve.run.spark.session import staging_options
 
 PlanT = TypeVar("PlanT")
 ResultT = TypeVar("ResultT")
@@ -165,6 +167,16 @@ class SnapshotVerb(Verb[PlanT, ResultT]):
         """Add a property to the summary of the snapshot."""
         refuse_reserved_properties([name])
         return replace(self, properties={**self.properties, name: value})
+
+    def _refuse_staging(self, context: TableContext) -> None:
+        """Reject a write of rows that the session wants staged until it is audited: it would be visible at once."""
+        options = staging_options() if context.properties.write_audit_publish else ()
+        if options:
+            raise UnsupportedFeature(
+                f"Cannot stage the {self.title} in table {context.name}, as its property write.wap.enabled and "
+                f"{' and '.join(options)} in the Spark session ask for. Unset {options[0]}, and name a branch "
+                "in the write instead."
+            )
 
     def _commit(self, context: TableContext, plan: Any, written: Any, execution: Execution) -> Outcome:
         if written.action is None:

@@ -22,7 +22,7 @@ from pyiceberg import expressions as ex
 from pyiceberg.expressions import BooleanExpression
 from pyiceberg.types import NestedField
 
-from neve.model.values import comparable_scalar, comparable_type
+from neve.model.values import comparable_array, comparable_scalar
 
 Mask = np.ndarray[Any, np.dtype[np.bool_]]
 T = TypeVar("T")
@@ -159,7 +159,7 @@ def _scalar(predicate: ex.BoundLiteralPredicate) -> pa.Scalar:
 
 def _sorted_literals(predicate: ex.BoundSetPredicate) -> pa.Array:
     kind = predicate.term.ref().field.field_type
-    values = pa.array([comparable_scalar(v, kind).as_py() for v in predicate.value_set], comparable_type(kind))
+    values = comparable_array(frozenset(predicate.value_set), kind)
     return values.take(pc.sort_indices(values))
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import tzinfo
 from decimal import ROUND_FLOOR, Decimal, localcontext
 from typing import Any
@@ -51,6 +51,7 @@ class ValuePosition:
 BELOW_ALL = ValuePosition(None, False)  # below every value
 ABOVE_ALL = ValuePosition(None)  # above every value
 
+TimeFunction = Callable[[Constant, tzinfo], Constant | None]
 PositionFunction = Callable[[Constant, ice.IcebergType, tzinfo], ValuePosition | None]
 
 
@@ -178,40 +179,37 @@ def _position_in_dates(constant: Constant, kind: ice.IcebergType, zone: tzinfo) 
     if constant.kind in {ConstantKind.DATE, ConstantKind.STRING}:
         days = constant.value if constant.kind is ConstantKind.DATE else parse_date(constant.value)
         return None if days is None else ValuePosition(literals.DateLiteral(days))
-    micros = _local_micros(constant, zone)  # Spark compares the date as its midnight
-    return (
-        None if micros is None else ValuePosition(literals.DateLiteral(micros // DAY_MICROS), micros % DAY_MICROS == 0)
-    )
+    if (time := _to_local_time(constant, zone)) is None or time.nanos:
+        return None
+    days, micros = divmod(time.value, DAY_MICROS)  # Spark compares the date as its midnight
+    return ValuePosition(literals.DateLiteral(days), micros == 0)
 
 
-def _position_in_timestamps(constant: Constant, kind: ice.IcebergType, zone: tzinfo) -> ValuePosition | None:
-    micros = _local_micros(constant, zone)
-    return None if micros is None else ValuePosition(literals.TimestampLiteral(micros))
+def _position_in_micros(to_time: TimeFunction) -> PositionFunction:
+    def in_micros(constant: Constant, kind: ice.IcebergType, zone: tzinfo) -> ValuePosition | None:
+        time = to_time(constant, zone)
+        return None if time is None or time.nanos else ValuePosition(literals.TimestampLiteral(time.value))
+
+    return in_micros
 
 
-def _position_in_timestamptzs(constant: Constant, kind: ice.IcebergType, zone: tzinfo) -> ValuePosition | None:
-    instant = to_timestamp(constant, zone)
-    return None if instant is None else ValuePosition(literals.TimestampLiteral(instant.value))
-
-
-def _position_in_nanos(position_in_micros: PositionFunction) -> PositionFunction:
+def _position_in_nanos(to_time: TimeFunction) -> PositionFunction:
     def in_nanos(constant: Constant, kind: ice.IcebergType, zone: tzinfo) -> ValuePosition | None:
-        position = position_in_micros(constant, kind, zone)
-        if position is None or position.floor is None:
+        time = to_time(constant, zone)
+        if time is None:
             return None
-        nanos = position.floor.value * 1000
+        nanos = time.value * 1000 + time.nanos
         return ValuePosition(NanosLiteral(nanos)) if abs(nanos) < MAX_NANOS else ABOVE_ALL if nanos > 0 else BELOW_ALL
 
     return in_nanos
 
 
-def _local_micros(constant: Constant, zone: tzinfo) -> int | None:
+def _to_local_time(constant: Constant, zone: tzinfo) -> Constant | None:
     """Return the local time without zone; for an instant only if the zone's offset is constant around it."""
     if constant.kind is ConstantKind.INSTANT:
         micros = utc_to_local_micros(constant.value, zone)
-        return micros if has_constant_offset(micros, zone) else None
-    local = to_timestamp_ntz(constant)
-    return None if local is None else int(local.value)
+        return replace(constant, value=micros) if has_constant_offset(micros, zone) else None
+    return to_timestamp_ntz(constant)
 
 
 _POSITION_FUNCTIONS: dict[type[ice.IcebergType], PositionFunction] = {
@@ -222,10 +220,10 @@ _POSITION_FUNCTIONS: dict[type[ice.IcebergType], PositionFunction] = {
     ice.DoubleType: _position_in_doubles,
     ice.DecimalType: _position_in_decimals,
     ice.DateType: _position_in_dates,
-    ice.TimestampType: _position_in_timestamps,
-    ice.TimestamptzType: _position_in_timestamptzs,
-    ice.TimestampNanoType: _position_in_nanos(_position_in_timestamps),
-    ice.TimestamptzNanoType: _position_in_nanos(_position_in_timestamptzs),
+    ice.TimestampType: _position_in_micros(_to_local_time),
+    ice.TimestamptzType: _position_in_micros(to_timestamp),
+    ice.TimestampNanoType: _position_in_nanos(_to_local_time),
+    ice.TimestamptzNanoType: _position_in_nanos(to_timestamp),
     ice.StringType: _position_if(ConstantKind.STRING, literals.StringLiteral),
     ice.UUIDType: _position_in_uuids,
     ice.FixedType: _position_in_fixed,

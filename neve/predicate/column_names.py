@@ -60,6 +60,17 @@ def find_column(schema: Schema, name: str, case_sensitive: bool) -> NestedField 
     return None
 
 
+def find_reference(
+    schema: Schema, parts: Sequence[str], case_sensitive: bool, alias: str | None, *, only_qualified: bool = False
+) -> NestedField | None:
+    """Return the column that SQL text refers to by these names, or None; a first name that can be the alias is it."""
+    is_qualified = len(parts) > 1 and alias is not None and parts[0].lower() == alias.lower()
+    for names in (parts[1:] if is_qualified else (), () if only_qualified else parts):
+        if names and (field := find_column(schema, ".".join(names), case_sensitive)) is not None:
+            return field
+    return None
+
+
 @dataclass(frozen=True, slots=True)
 class Equality:
     """A column of the target that must equal a column of another table."""

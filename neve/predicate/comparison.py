@@ -12,11 +12,12 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import tzinfo
+from typing import Any
 
 from pyiceberg import expressions as ex
 from pyiceberg import types as ice
 from pyiceberg.expressions import BooleanExpression
-from pyiceberg.expressions.literals import BooleanLiteral, Literal
+from pyiceberg.expressions.literals import BooleanLiteral, Literal, LongLiteral, StringLiteral
 
 from neve.predicate.coercion import (
     ABOVE_ALL,
@@ -34,7 +35,7 @@ from neve.predicate.constants import (
     local_to_utc_micros,
     parse_date,
 )
-from neve.predicate.normalize import NanosLiteral, all_of, any_of, make_expression
+from neve.predicate.normalize import NanosLiteral, all_of, any_of, in_typed_set, make_expression
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +81,7 @@ class PredicateColumn:
     kind: ice.IcebergType
     is_nullable: bool
     zone: tzinfo
+    cuts_nanos: bool = False  # Spark compares nanoseconds too, as it reads them: rounded down to microseconds
 
     def compare(self, operator: str, constant: Constant) -> Ternary:
         """Compare the column, on the left of an operator, with a constant on its right."""
@@ -90,7 +92,7 @@ class PredicateColumn:
         position = locate_constant(constant, self.kind, self.zone)
         if position is None:
             return UNKNOWN
-        if position.floor is not None and isinstance(self.kind, ice.TimestampNanoType | ice.TimestamptzNanoType):
+        if position.floor is not None and self._may_be_cut:
             return self._compare_nanos_column(operator, position.floor)
         true = self._compare_position(operator, position)
         false = self._compare_position(NEGATED_OPERATORS[operator], position)
@@ -117,16 +119,24 @@ class PredicateColumn:
             c for c in constants if c.kind is not ConstantKind.NULL and not _is_nan(c) and is_canonical(c, self.kind)
         ]
         positions = [locate_constant(c, self.kind, self.zone) for c in plain]
-        has_nanos = isinstance(self.kind, ice.TimestampNanoType | ice.TimestamptzNanoType)
-        if has_nanos or None in positions or len(plain) + len(special) < len(constants):
+        if self._may_be_cut or None in positions or len(plain) + len(special) < len(constants):
             each = [self.compare("<>", c) if is_canonical(c, self.kind) else UNKNOWN for c in constants]
             return conjunction(each).negate()
         values = {p.floor for p in positions if p is not None and p.is_at_floor and p.floor is not None}
-        listed = Ternary(
-            make_expression(ex.In, self.name, values),
-            all_of((self._not_null(), make_expression(ex.NotIn, self.name, values))),
-        )
-        return conjunction([listed.negate(), *(self.compare("<>", c) for c in special)]).negate()
+        return conjunction([self._in_typed_set(values).negate(), *(self.compare("<>", c) for c in special)]).negate()
+
+    def in_plain_list(self, values: Sequence[Any]) -> Ternary:
+        """Return the condition for IN with a long list of whole numbers or of strings."""
+        if isinstance(values[0], int) and isinstance(self.kind, ice.IntegerType | ice.LongType):
+            return self._in_typed_set({LongLiteral(v) for v in set(values) if self.kind.min <= v <= self.kind.max})
+        if isinstance(values[0], str) and isinstance(self.kind, ice.StringType):
+            return self._in_typed_set({StringLiteral(v) for v in set(values)})
+        kind = ConstantKind.INTEGER if isinstance(values[0], int) else ConstantKind.STRING
+        return self.in_list([Constant(kind, value) for value in values])
+
+    def _in_typed_set(self, values: set[Any]) -> Ternary:
+        listed, unlisted = in_typed_set(self.name, values)
+        return Ternary(listed, all_of((self._not_null(), unlisted)))
 
     def like(self, pattern: str) -> Ternary:
         """Return the condition for LIKE; everything after the first wildcard is left to Spark."""
@@ -220,8 +230,12 @@ class PredicateColumn:
             ">": always.negate(),
         }[operator]
 
+    @property
+    def _may_be_cut(self) -> bool:
+        return self.cuts_nanos and isinstance(self.kind, ice.TimestampNanoType | ice.TimestamptzNanoType)
+
     def _compare_nanos_column(self, operator: str, nanos: Literal[int]) -> Ternary:
-        """Include rows that match in either reading: Spark may read nanoseconds truncated to microseconds."""
+        """Include rows that match in either reading: exact, and rounded down."""
         at_least = make_expression(ex.GreaterThanOrEqual, self.name, nanos)
         below = make_expression(ex.LessThan, self.name, nanos)
         below_next_micro = make_expression(ex.LessThan, self.name, NanosLiteral(nanos.value + 1000))

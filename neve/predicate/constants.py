@@ -25,7 +25,7 @@ EPOCH = datetime(1970, 1, 1)
 DATE_PATTERN = re.compile(r"([0-9]{4})(?:-([0-9]{1,2})(?:-([0-9]{1,2}))?)?")
 TIMESTAMP_PATTERN = re.compile(
     r"""([0-9]{4}-[0-9]{1,2}-[0-9]{1,2})                                          # day
-        (?:[ T]([0-9]{1,2}):([0-9]{1,2})(?::([0-9]{1,2})(?:\.([0-9]{1,6}))?)?     # time
+        (?:[ T]([0-9]{1,2}):([0-9]{1,2})(?::([0-9]{1,2})(?:\.([0-9]{1,9}))?)?     # time
         [ ]*(Z|UTC|GMT|[+-](?:0?[0-9]|1[0-7]):[0-5][0-9]|[A-Za-z]+/[A-Za-z/_]+)?)?  # zone""",
     re.VERBOSE,
 )
@@ -42,8 +42,8 @@ def parse_date(text: str) -> int | None:
         return None
 
 
-def parse_timestamp(text: str) -> tuple[int, tzinfo | None] | None:
-    """Parse a timestamp to microseconds since 1970 on its local clock, and its zone if the text has one."""
+def parse_timestamp(text: str) -> tuple[int, int, tzinfo | None] | None:
+    """Parse a timestamp to microseconds on its local clock since 1970, nanoseconds, and the zone that the text has."""
     if not (match := TIMESTAMP_PATTERN.fullmatch(text.strip(" "))):
         return None
     day, *clock, fraction, zone = match.groups()
@@ -51,9 +51,9 @@ def parse_timestamp(text: str) -> tuple[int, tzinfo | None] | None:
     days = parse_date(day)
     if days is None or hour > 23 or minute > 59 or second > 59:
         return None
-    micros = ((hour * 60 + minute) * 60 + second) * 1_000_000 + int((fraction or "").ljust(6, "0"))
+    nanos = ((hour * 60 + minute) * 60 + second) * 1_000_000_000 + int((fraction or "").ljust(9, "0"))
     try:
-        return days * DAY_MICROS + micros, None if zone is None else parse_time_zone(zone)
+        return days * DAY_MICROS + nanos // 1000, nanos % 1000, None if zone is None else parse_time_zone(zone)
     except UserError:
         return None
 
@@ -118,6 +118,7 @@ class Constant:
     kind: ConstantKind
     value: Any
     whole_digits: int = 0  # that a cast leaves room for before the decimal point
+    nanos: int = 0  # that a time has beyond its microseconds; Spark drops them
 
 
 NULL_CONSTANT = Constant(ConstantKind.NULL, None)
@@ -255,8 +256,10 @@ def _to_date(constant: Constant, zone: tzinfo) -> Constant | None:
 
 def parse_instant(text: str, zone: tzinfo) -> Constant | None:
     """Parse a timestamp; without a zone of its own it is read in `zone`. None if the text is no timestamp."""
-    parsed = parse_timestamp(text)
-    return None if parsed is None else Constant(ConstantKind.INSTANT, local_to_utc_micros(parsed[0], parsed[1] or zone))
+    if (parsed := parse_timestamp(text)) is None:
+        return None
+    micros, nanos, own_zone = parsed
+    return Constant(ConstantKind.INSTANT, local_to_utc_micros(micros, own_zone or zone), nanos=nanos)
 
 
 def to_timestamp(constant: Constant, zone: tzinfo) -> Constant | None:
@@ -265,7 +268,7 @@ def to_timestamp(constant: Constant, zone: tzinfo) -> Constant | None:
         return parse_instant(constant.value, zone)
     if constant.kind in {ConstantKind.DATE, ConstantKind.LOCAL}:
         local_micros = constant.value * (DAY_MICROS if constant.kind is ConstantKind.DATE else 1)
-        return Constant(ConstantKind.INSTANT, local_to_utc_micros(local_micros, zone))
+        return Constant(ConstantKind.INSTANT, local_to_utc_micros(local_micros, zone), nanos=constant.nanos)
     return constant if constant.kind is ConstantKind.INSTANT else None
 
 
@@ -273,7 +276,9 @@ def to_timestamp_ntz(constant: Constant) -> Constant | None:
     """Cast a constant without zone to TIMESTAMP_NTZ; None if Spark does not, or if it depends on the zone."""
     if constant.kind is ConstantKind.STRING:
         parsed = parse_timestamp(constant.value)
-        return None if parsed is None or parsed[1] is not None else Constant(ConstantKind.LOCAL, parsed[0])
+        if parsed is None or parsed[2] is not None:
+            return None
+        return Constant(ConstantKind.LOCAL, parsed[0], nanos=parsed[1])
     if constant.kind is ConstantKind.DATE:
         return Constant(ConstantKind.LOCAL, constant.value * DAY_MICROS)
     return constant if constant.kind is ConstantKind.LOCAL else None

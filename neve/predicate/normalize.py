@@ -23,6 +23,7 @@ from pyiceberg.expressions.visitors import bind
 from pyiceberg.schema import Schema
 
 from neve.errors import UnknownName, UnsupportedFeature, UserError
+from neve.model.pyiceberg_private import make_set_predicate
 
 MAX_DEPTH = 60
 MAX_NANOS = (1 << 63) - 1000  # leaves room to add a microsecond to any smaller value
@@ -38,6 +39,30 @@ class NanosLiteral(literals.LongLiteral):
         if abs(self.value) < MAX_NANOS:
             return self
         return literals.LongAboveMax() if self.value > 0 else literals.LongBelowMin()
+
+
+class TypedIn(ex.In):
+    """IN with literals of the column's own type, which are not converted when it is bound: there may be many."""
+
+    def bind(self, schema: Schema, case_sensitive: bool = True) -> ex.BoundSetPredicate:
+        """Return the bound expression."""
+        return make_set_predicate(ex.BoundIn, self.term.bind(schema, case_sensitive), self.literals)
+
+
+class TypedNotIn(ex.NotIn):
+    """NOT IN with literals of the column's own type."""
+
+    def bind(self, schema: Schema, case_sensitive: bool = True) -> ex.BoundSetPredicate:
+        """Return the bound expression."""
+        return make_set_predicate(ex.BoundNotIn, self.term.bind(schema, case_sensitive), self.literals)
+
+
+def in_typed_set(name: str, values: set[Any]) -> tuple[BooleanExpression, BooleanExpression]:
+    """Return IN and NOT IN with literals of the column's own type."""
+    if len(values) < 2:
+        return make_expression(ex.In, name, values), make_expression(ex.NotIn, name, values)
+    term = ex.Reference(name)
+    return make_set_predicate(TypedIn, term, values), make_set_predicate(TypedNotIn, term, values)
 
 
 def normalize_and_bind(
@@ -127,6 +152,8 @@ class _Normalizer:
         field = self.find_field(predicate.term.name)
         if field.required and isinstance(predicate, ex.IsNull | ex.NotNull):
             return self.null_test_of_structs(predicate, field)
+        if isinstance(predicate, TypedIn):
+            return predicate
         bound = self.bind_predicate(_literals_in_nanos(predicate, field))
         if bound is ex.AlwaysTrue() and isinstance(predicate, ex.LiteralPredicate):
             # The literal is beyond every value, so all rows match except those with null.

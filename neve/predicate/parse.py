@@ -14,8 +14,8 @@ GreaterThanOrEqual(term=Reference(name='id'), literal=LongLiteral(5))
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import tzinfo
 from typing import Any
 
@@ -25,11 +25,11 @@ from pyiceberg.types import NestedField, PrimitiveType
 from sqlglot import exp
 
 from neve.errors import UnknownName, UserError
-from neve.predicate.column_names import find_column
+from neve.predicate.column_names import find_reference
 from neve.predicate.comparison import FALSE, NULL, TRUE, UNKNOWN, PredicateColumn, Ternary, conjunction, disjunction
 from neve.predicate.constants import Constant, ConstantKind, parse_constant, parse_time_zone
 from neve.predicate.normalize import MAX_DEPTH, normalize_expression
-from neve.predicate.sql_text import column_references, name_parts, nesting_error, parse_sql, syntax_error
+from neve.predicate.sql_text import column_references, name_parts, nesting_error, parse_sql, shorten_lists, syntax_error
 
 COMPARISONS: dict[type[exp.Expression], str] = {
     exp.EQ: "=",
@@ -74,8 +74,9 @@ def parse(
         return Predicate(normalize_expression(where, schema, case_sensitive=case_sensitive), True)
     if not isinstance(where, str):
         raise UserError(f"Give the condition as SQL text or a PyIceberg expression, not as {type(where).__name__}.")
-    reader = _Reader(schema, case_sensitive, parse_time_zone(time_zone), alias, has_other_tables)
-    root = _parse_condition(where)
+    short = shorten_lists(where)
+    reader = _Reader(schema, case_sensitive, parse_time_zone(time_zone), alias, has_other_tables, lists=short.lists)
+    root = _parse_condition(short.text, where)
     names = tuple(filter(None, dict.fromkeys(reader.name_of(parts) for parts in column_references([root]))))
     condition = reader.condition(root)
     expression = condition.true
@@ -92,14 +93,18 @@ def pruning_expression(
     alias: str | None = None,
     has_other_tables: bool = False,
 ) -> BooleanExpression:
-    """Return what a condition of a query requires of the rows of one table; its other parts prune nothing."""
-    reader = _Reader(schema, False, parse_time_zone(time_zone), alias, has_other_tables)
+    """Return what a condition of a query requires of the rows of one table; its other parts prune nothing.
+
+    Spark then evaluates the condition for rows, in which nanoseconds are rounded down.
+    """
+    reader = _Reader(schema, False, parse_time_zone(time_zone), alias, has_other_tables, cuts_nanos=True)
     return normalize_expression(reader.condition(where).true, schema)
 
 
 def columns_of(text: str) -> tuple[str, ...]:
     """Return the columns that a condition names, as written, without those in subqueries."""
-    return tuple(dict.fromkeys(".".join(parts) for parts in column_references([_parse_condition(text)])))
+    root = _parse_condition(shorten_lists(text).text, text)
+    return tuple(dict.fromkeys(".".join(parts) for parts in column_references([root])))
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +114,8 @@ class _Reader:
     zone: tzinfo
     alias: str | None
     has_other_tables: bool = False
+    cuts_nanos: bool = False
+    lists: Mapping[str, Sequence[Any]] = field(default_factory=dict)  # as in `ShortText`
 
     def condition(self, node: exp.Expression, depth: int = 0) -> Ternary:
         if depth > MAX_DEPTH:
@@ -176,6 +183,8 @@ class _Reader:
 
     def in_list(self, node: exp.In) -> Ternary:
         column = self.column(node.this)
+        if column is not None and len(node.expressions) == 1 and node.expressions[0].name in self.lists:
+            return column.in_plain_list(self.lists[node.expressions[0].name])
         values = [parse_constant(v, self.zone) for v in node.expressions]
         if column is None or not values or node.args.get("query") or node.args.get("unnest"):
             return UNKNOWN
@@ -235,7 +244,8 @@ class _Reader:
         except ValueError:
             return None
         name = self.schema.find_column_name(field.field_id) or field.name
-        return PredicateColumn(name, field.field_type, not field.required or "." in name, self.zone)
+        is_nullable = not field.required or "." in name
+        return PredicateColumn(name, field.field_type, is_nullable, self.zone, self.cuts_nanos)
 
     def name_of(self, parts: Sequence[str]) -> str:
         """Return the full name of a column; a column that does not exist is an error."""
@@ -254,22 +264,18 @@ class _Reader:
         raise UnknownName("column", ".".join(parts), self.schema.column_names)
 
     def field_of(self, parts: Sequence[str]) -> NestedField | None:
-        # A first part that can be an alias is one, as in Spark. If there are other tables, only a column qualified with
-        # the alias certainly belongs to this one.
-        for names in (parts[1:] if self._is_qualified(parts) else (), () if self.has_other_tables else parts):
-            if names and (field := find_column(self.schema, ".".join(names), self.case_sensitive)) is not None:
-                return field
-        return None
+        # If there are other tables, only a column qualified with the alias certainly belongs to this one.
+        return find_reference(self.schema, parts, self.case_sensitive, self.alias, only_qualified=self.has_other_tables)
 
     def _is_qualified(self, parts: Sequence[str]) -> bool:
         return len(parts) > 1 and self.alias is not None and parts[0].lower() == self.alias.lower()
 
 
-def _parse_condition(text: str) -> exp.Expression:
-    roots = parse_sql(text, "predicate")
+def _parse_condition(text: str, original_text: str) -> exp.Expression:
+    roots = parse_sql(text, "predicate", original_text=original_text)
     root: Any = roots[0] if len(roots) == 1 else None
     if not isinstance(root, exp.Condition) or isinstance(root, exp.Query):
-        raise syntax_error("predicate", text, None, None, "it is not one condition. Give what follows WHERE")
+        raise syntax_error("predicate", original_text, None, None, "it is not one condition. Give what follows WHERE")
     return root  # type: ignore[return-value]
 
 

@@ -16,7 +16,14 @@ from typing import Any
 
 from sqlglot import exp
 
-from neve.predicate.sql_text import SqlToken, column_references, parse_sql, syntax_error, tokenize_sql
+from neve.predicate.sql_text import (
+    SqlToken,
+    column_references,
+    parse_sql,
+    shorten_lists,
+    syntax_error,
+    tokenize_sql,
+)
 from neve.predicate.time_travel import TimeTravel, end_of_parentheses, find_time_travels
 
 _STATEMENTS = (exp.Command, exp.DDL, exp.DML, exp.Drop, exp.Alter, exp.Set, exp.Use, exp.Describe, exp.TruncateTable)
@@ -100,7 +107,7 @@ class Features:
 
 def features_of(text: str) -> Features:
     """Return the features of an expression, or of the outermost level of a query."""
-    fragment = parse_fragment(text)
+    fragment = parse_fragment(shorten_lists(text).text, original_text=text)
     root = fragment.root
     subqueries = [node for node in root.find_all(exp.Query) if id(node) != id(root)]
     tokens = list(_tokens_outside_subqueries(fragment.tokens)) if subqueries else fragment.tokens

@@ -12,7 +12,7 @@ neve.errors.UserError: Cannot parse SQL 'SELECT id FORM t': unexpected 'FORM' at
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any
@@ -27,7 +27,45 @@ from neve.predicate.normalize import MAX_DEPTH
 _SPARK = Dialect.get_or_raise("spark")
 _COMMANDS = frozenset(_SPARK.tokenizer_class.COMMANDS)  # sqlglot reads all that follows these as one token
 _STATEMENTS = _COMMANDS | {*_SPARK.parser_class.STATEMENT_PARSERS} - {TokenType.SEMICOLON}
+_SHORTEST_LIST = 2_000  # characters that a thousand literals have at least
 _MAX_SHOWN_CHARACTERS = 100  # of the line with an error
+
+
+# Quoted text and comments, in which nothing is a list; else IN with whole numbers, or with strings without escapes.
+_LONG_LISTS = re.compile(
+    r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|`[^`]*`|--[^\n]*
+        |\bIN\s*\((?P<values>\s*(?:-?[0-9]{1,18}(?:\s*,\s*-?[0-9]{1,18}){999,}|'[^'\\]*'(?:\s*,\s*'[^'\\]*'){999,})\s*)\)""",
+    re.VERBOSE | re.IGNORECASE | re.DOTALL,
+)
+
+
+# Where quotes or comments may end elsewhere than the pattern says, or where our own names would be taken for a list.
+_UNCERTAIN = re.compile(r"""/\*|\br['"]|__neve_list_""", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class ShortText:
+    """SQL text in which a string stands for each long list of IN; other parts keep their positions."""
+
+    text: str
+    lists: Mapping[str, Sequence[Any]]  # the values of each list, by the string
+
+
+def shorten_lists(text: str) -> ShortText:
+    """Take lists of a thousand plain literals and more out of a text: a parser would take seconds for them."""
+    if len(text) < _SHORTEST_LIST or _UNCERTAIN.search(text):
+        return ShortText(text, {})
+    parts, lists, end = [], dict[str, Sequence[Any]](), 0
+    for match in _LONG_LISTS.finditer(text):
+        if (values := match["values"]) is None:
+            continue
+        name = f"__neve_list_{len(lists)}"
+        is_text = values.lstrip().startswith("'")
+        lists[name] = re.findall(r"'([^']*)'", values) if is_text else [int(v) for v in values.split(",")]
+        start, stop = match.span("values")
+        parts += [text[end:start], f"'{name}'".ljust(stop - start)]
+        end = stop
+    return ShortText("".join([*parts, text[end:]]), lists)
 
 
 class TokenKind(Enum):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import pickle
 import re
 from pathlib import Path
 
@@ -11,6 +12,8 @@ import pytest
 from pyiceberg.catalog import Catalog, MetastoreCatalog
 from pyiceberg.catalog.rest import RestCatalog
 from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.expressions import BoundIn, BoundNotIn, BoundSetPredicate, In, NotIn, Reference, SetPredicate
+from pyiceberg.expressions.literals import LongLiteral
 from pyiceberg.schema import Schema, assign_fresh_schema_ids
 from pyiceberg.table.update.schema import UpdateSchema
 from pyiceberg.types import IntegerType, ListType, LongType, MapType, NestedField, StringType, StructType
@@ -20,6 +23,7 @@ from neve.model.pyiceberg_private import (
     columns_after_changes,
     fields_by_id,
     ids_by_name,
+    make_set_predicate,
     parents_by_id,
     schema_without_ids,
 )
@@ -61,6 +65,20 @@ def test_an_arrow_schema_becomes_one_without_ids() -> None:
     assert [(f.name, f.field_id, f.required) for f in found.fields] == [("id", -1, True), ("p", -1, False)]
     fresh = assign_fresh_schema_ids(found)
     assert {name: fresh.find_field(name).field_id for name in ("id", "p", "p.x")} == {"id": 1, "p": 2, "p.x": 3}
+
+
+@pytest.mark.parametrize(("kind", "bound"), [(In, BoundIn), (NotIn, BoundNotIn)])
+def test_sets_without_checks_are_like_those_with_checks(
+    kind: type[SetPredicate], bound: type[BoundSetPredicate]
+) -> None:
+    literals = {LongLiteral(1), LongLiteral(5)}
+    made = make_set_predicate(kind, Reference("id"), literals)
+    assert made == kind("id", literals)
+    assert str(made) == str(kind("id", literals))
+    assert pickle.loads(pickle.dumps(made)) == made
+    term = made.term.bind(SCHEMA)
+    assert make_set_predicate(bound, term, literals) == made.bind(SCHEMA)
+    assert make_set_predicate(bound, term, literals).value_set == {1, 5}
 
 
 def test_changed_columns_are_what_pyiceberg_would_commit(tmp_path: Path) -> None:

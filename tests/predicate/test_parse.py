@@ -42,6 +42,8 @@ from pyiceberg.types import (
 
 from neve.errors import UnknownName, UserError
 from neve.predicate import columns_of, normalize_expression, parse
+from neve.predicate.parse import pruning_expression
+from neve.predicate.sql_text import parse_sql
 
 PERSON = StructType(
     NestedField(21, "name", StringType(), required=False),
@@ -259,10 +261,16 @@ def test_a_day_with_a_changing_clock_is_left_to_spark() -> None:
     assert parse("CAST(ts AS DATE) = '2024-06-01'", SCHEMA, time_zone="Europe/Berlin").is_exact
 
 
-def test_nanoseconds_are_let_through_whether_or_not_they_are_cut_off() -> None:
-    found = parse("ns = TIMESTAMP_NTZ '1970-01-01 00:00:00.000001'", SCHEMA)
-    assert not found.is_exact
-    bound = bind(SCHEMA, found.expression, True)
+def test_nanoseconds_are_compared_exactly() -> None:
+    found = parse("ns = TIMESTAMP_NTZ '1970-01-01 00:00:00.000001001'", SCHEMA)
+    assert found.is_exact
+    assert str(bind(SCHEMA, found.expression, True).literal) == "1001"
+    assert not parse("ts = TIMESTAMP_NTZ '1970-01-01 00:00:00.000001001'", SCHEMA).is_exact
+
+
+def test_a_query_lets_nanoseconds_through_whether_or_not_they_are_cut_off() -> None:
+    (where,) = parse_sql("ns = TIMESTAMP_NTZ '1970-01-01 00:00:00.000001'")
+    bound = bind(SCHEMA, pruning_expression(where, SCHEMA), True)
     assert [str(bound.left.literal), str(bound.right.literal)] == ["1000", "2000"]
 
 

@@ -64,7 +64,7 @@ class Delete(RowStatement[DeleteResult]):
             columns = metadata_columns_in(context, [self.condition])
             target = TargetRows(context, plan.read, self._alias(context), columns)
             condition = ready.values[_CLAUSE]
-            where = row_condition(context, condition)
+            where = row_condition(context, condition, target.alias)
             if plan.judge.engine == "spark" and not plan.is_metadata_only and condition is not None:
                 checked = condition if isinstance(condition, str) else where
                 ExpressionChecker(target.empty_frame()).check_condition(_CLAUSE, checked)

@@ -25,6 +25,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Self
 
 import numpy as np
@@ -41,7 +42,7 @@ from neve.ops.rows.merge_clauses import Clause, ClauseAction, ClauseKind, evolve
 from neve.ops.rows.merge_rows import MergeJob
 from neve.ops.rows.merge_source import MergeSource, SourceKeys, open_merge_source
 from neve.ops.rows.statement import RowStatement
-from neve.ops.rows.target_rows import resolve_subqueries
+from neve.ops.rows.target_rows import exact_condition, resolve_subqueries
 from neve.ops.verb import Execution
 from neve.plan.row_change import ChangePlan
 from neve.predicate import parse
@@ -149,8 +150,10 @@ class Merge(RowStatement[MergeResult]):
             texts = {_ON: self.on, **{k: v for c in clauses for k, v in c.values().items()}}
             with resolve_subqueries(context, texts) as ready:
                 plan, keys, is_pruned = self._plan_change(context, source, ready.reads_target or source.reads_target)
-                resolved = tuple(c.with_values(ready.values) for c in clauses)
-                job = MergeJob(context, plan, source, self.aliases, ready.values[_ON], resolved, is_pruned, keys)
+                exact = partial(exact_condition, context, alias=self.aliases[0], other_alias=self.aliases[1])
+                resolved = tuple(c.with_values(ready.values).with_exact_condition(exact) for c in clauses)
+                on = exact(ready.values[_ON])
+                job = MergeJob(context, plan, source, self.aliases, on, resolved, is_pruned, keys)
                 yield replace(
                     job.with_checked_expressions().with_judge().row_change(),
                     evolved_context=context,

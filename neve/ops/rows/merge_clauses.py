@@ -5,7 +5,7 @@ With schema evolution, a MERGE adds the columns to the table that its clauses ta
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
@@ -130,6 +130,12 @@ class Clause:
         condition = None if self.condition is None else values[f"{self.label} condition"]
         assignments = None if self.assignments is None else self.assignments.with_values(values)
         return replace(self, condition=condition, assignments=assignments)
+
+    def with_exact_condition(self, exact: Callable[[SqlOrColumn], SqlOrColumn]) -> Clause:
+        """Replace the condition by one that compares the columns of the table exactly, if it can name them."""
+        if self.condition is None or self.kind is ClauseKind.NOT_MATCHED:
+            return self
+        return replace(self, condition=exact(self.condition))
 
     def with_checked_expressions(self, expressions: ExpressionChecker) -> Clause:
         """Add the types of the expressions; reject what does not resolve or fit."""

@@ -29,6 +29,7 @@ from neve.plan.row_change import ChangePlan, Judge
 from neve.run.change_tally import CHANGE_COLUMNS, CLAUSE_COLUMN, FILE_COLUMN, POSITION_COLUMN, SOURCE_COLUMN, Effects
 from neve.run.find_rows import pair_rows, read_matching_rows
 from neve.run.read.metadata_columns import LAST_UPDATED, ROW_ID
+from neve.run.read.types import unscaled_columns
 from neve.run.spark.expressions import ExpressionChecker, SqlOrColumn, as_column
 from neve.run.spark.input_rows import create_dataframe
 from neve.run.spark.read_columns import column_by_name
@@ -183,7 +184,8 @@ class MergeJob:
         if table is None or keys is None or names is None:
             return None
         schema = self.context.metadata.schema()
-        fields = [f for f in schema.fields if f.name in keys.columns or f.name.lower() in names]
+        available = (*schema.fields, *unscaled_columns(schema))
+        fields = [f for f in available if f.name in keys.columns or f.name.lower() in names]
         values = {name: pc.unique(table[column].drop_null()) for name, column in keys.columns.items()}
         found = read_matching_rows(self.plan.read, self.context.facts, self.plan.row_filter, fields, values)
         if found is None or not found.num_rows:

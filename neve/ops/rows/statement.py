@@ -186,6 +186,7 @@ class RowStatement(SnapshotVerb[ChangePlan, R]):
             RowCommand.UPDATE: context.properties.update_mode,
             RowCommand.MERGE: context.properties.merge_mode,
         }
+        self._refuse_staging(context)
         mode = cast(Mode, self.settings.mode or modes[self.command])
         version = context.metadata.format_version
         if mode == "merge-on-read" and version < 2:

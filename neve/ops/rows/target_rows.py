@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
 from pyiceberg.expressions import AlwaysTrue, BooleanExpression
-from pyiceberg.types import TimestampNanoType, TimestamptzNanoType
 from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
@@ -18,12 +18,13 @@ from neve.ops.context import TableContext
 from neve.ops.sql_views import register_views, sibling_table_lookup
 from neve.plan.scan import METADATA_COLUMNS, ScanPlan
 from neve.predicate import Predicate, parse
-from neve.predicate.normalize import compared_columns
+from neve.predicate.nanoseconds import compare_exactly, nanos_columns
 from neve.predicate.sql_features import features_of
 from neve.run.change_tally import FILE_COLUMN, POSITION_COLUMN
 from neve.run.read.metadata_columns import LAST_UPDATED, ORDINAL, ROW_ID
 from neve.run.read.metadata_columns import POSITION as ROW_POSITION
-from neve.run.spark.expressions import as_column, condition_column, user_error_from_spark
+from neve.run.read.types import unscaled_columns
+from neve.run.spark.expressions import SqlOrColumn, as_column, condition_column, user_error_from_spark
 from neve.run.spark.parquet_scan import KeyFilter
 from neve.run.spark.read import read_dataframe
 from neve.run.spark.session import is_case_sensitive, parses_text_differently, quiet_errors
@@ -51,6 +52,7 @@ class TargetRows:
             *([(ROW_ID, _ROW_ID)] if self._has_lineage else []),
         )
         extra = [column.model_copy(update={"name": name}) for column, name in position_columns]
+        extra += unscaled_columns(self.plan.schema)
         rows = read_dataframe(self.context.spark(), self.plan, self.context.facts, others, extra, self.key_filter)
         copies = {
             name: F.col(self._aliased_columns[name]) for name in self.metadata_columns if name in self._aliased_columns
@@ -111,25 +113,33 @@ def predicate_of(context: TableContext, where: RowCondition, alias: str | None, 
         return Predicate(AlwaysTrue(), False)  # only Spark can evaluate it
     # Spark resolves the names: the session decides whether case matters.
     case = is_case_sensitive(context.spark())
-    schema = context.metadata.schema()
-    predicate = parse(where, schema, case_sensitive=case, time_zone=context.time_zone(), alias=alias)
-    for field in compared_columns(predicate.expression, schema) if isinstance(where, BooleanExpression) else ():
-        # Files would be evaluated by nanoseconds, and rows by Spark's microseconds.
-        if isinstance(field.field_type, TimestampNanoType | TimestamptzNanoType):
-            raise UnsupportedFeature(
-                f"{clause}: column {field.name!r} of type {field.field_type} is finer than Spark's timestamps, and "
-                "rows would be compared in microseconds. Write the condition as SQL text."
-            )
-    return predicate
+    return parse(where, context.metadata.schema(), case_sensitive=case, time_zone=context.time_zone(), alias=alias)
 
 
-def row_condition(context: TableContext, where: RowCondition) -> Column:
-    """Return a condition in the form that Spark applies to rows."""
+def row_condition(context: TableContext, where: RowCondition, alias: str) -> Column:
+    """Return a condition in the form that Spark applies to rows; columns of nanoseconds are compared exactly."""
     if where is None:
         return F.lit(True)
     if isinstance(where, BooleanExpression):
         return condition_column(where, context.metadata.schema())
-    return as_column(where)
+    return as_column(exact_condition(context, where, alias))
+
+
+def exact_condition(
+    context: TableContext, where: SqlOrColumn, alias: str, other_alias: str | None = None
+) -> SqlOrColumn:
+    """Return a condition on `TargetRows` that compares columns of nanoseconds exactly."""
+    schema = context.metadata.schema()
+    if isinstance(where, str):
+        case, zone = is_case_sensitive(context.spark()), context.time_zone()
+        return compare_exactly(where, schema, case_sensitive=case, time_zone=zone, alias=alias, other_alias=other_alias)
+    for field in nanos_columns(schema):
+        if re.search(rf"\b{re.escape(field.name)}\b", str(where), re.IGNORECASE):
+            raise UnsupportedFeature(
+                f"Column {field.name!r} of type {field.field_type} is finer than Spark's timestamps, so a Column would "
+                "compare it rounded. Write the condition as SQL text."
+            )
+    return where
 
 
 def metadata_columns_in(context: TableContext, values: Iterable[object]) -> tuple[str, ...]:

@@ -130,7 +130,11 @@ class _UpdateJob:
         """Add the types of the expressions; reject what does not resolve or fit."""
         expressions = ExpressionChecker(self.scanned_rows.empty_frame())
         if self.where is not None:
-            checked = self.where if isinstance(self.where, str) else row_condition(self.context, self.where)
+            checked = (
+                self.where
+                if isinstance(self.where, str)
+                else row_condition(self.context, self.where, self.scanned_rows.alias)
+            )
             expressions.check_condition(_WHERE, checked)
         return replace(self, assignments=self.assignments.with_types(expressions))
 
@@ -169,7 +173,7 @@ class _UpdateJob:
 
     def _matching_rows(self) -> DataFrame:
         with translate_spark_errors(_WHERE):
-            frame = self.scanned_rows.frame().where(row_condition(self.context, self.where))
+            frame = self.scanned_rows.frame().where(row_condition(self.context, self.where, self.scanned_rows.alias))
             return frame.withColumn(CLAUSE_COLUMN, F.lit(0))
 
     def _new_row_columns(self, target: TargetRows) -> list[Column]:

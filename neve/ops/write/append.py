@@ -66,6 +66,7 @@ class WriteRows(SnapshotVerb[WritePlan, WriteResult]):
         """Return the action, without the files."""
 
     def _plan(self, context: TableContext) -> WritePlan:
+        self._refuse_staging(context)
         context.head(self.target_branch)  # an unknown branch is an error before any row is written
         return WritePlan(self._action(context), WriteTarget.of(context.metadata, context.facts.io_properties))
 

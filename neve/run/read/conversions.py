@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from pyarrow import types as at
 from pyiceberg import types as ice
 
-from neve.run.read.types import ArrowFlavor, arrow_type
+from neve.run.read.types import ArrowFlavor, UnscaledNanos, arrow_type
 
 Converter = Callable[[pa.Array], pa.Array]
 
@@ -115,6 +115,8 @@ def _conversion_to_flavor(exact: pa.DataType, flavored: pa.DataType, iceberg_typ
         return _identity
     if isinstance(iceberg_type, ice.UUIDType):
         return _uuid_text
+    if isinstance(iceberg_type, UnscaledNanos):
+        return lambda array: array.view(flavored)
     if isinstance(iceberg_type, ice.TimestampNanoType | ice.TimestamptzNanoType):
         return lambda array: _convert_unit(array, "ns", "us").view(flavored)
     return _cast_to(flavored)

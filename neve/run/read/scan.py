@@ -30,14 +30,14 @@ from pyiceberg.types import IcebergType, NestedField, StructType, UUIDType
 from neve.io.parallel import reader_count, stream_in_threads
 from neve.io.paths import refuse_unreadable
 from neve.model.pyiceberg_private import fields_by_id
-from neve.model.values import NANOS_TYPES, comparable_scalar, to_comparable
+from neve.model.values import comparable_array, to_comparable
 from neve.plan.ranges import evaluate_expression
 from neve.plan.scan import ScanPlan
 from neve.predicate.normalize import normalize_and_bind
 from neve.run.read.file_reader import read_tasks
 from neve.run.read.metadata_columns import metadata_columns
 from neve.run.read.tasks import ReadTarget, build_task_table, file_tasks, group_tasks, split_large_files
-from neve.run.read.types import ArrowFlavor, arrow_schema
+from neve.run.read.types import ArrowFlavor, arrow_schema, is_rounded_by_spark, unscaled_column
 from neve.run.table_facts import TableFacts
 
 Mask = NDArray[np.bool_]
@@ -57,24 +57,23 @@ def matching_rows_mask(batch: pa.RecordBatch, schema: Schema, predicate: Boolean
 
 
 def _compare(column: pa.Array, leaf: ex.BoundLiteralPredicate, compare: Callable[..., pa.Array]) -> Mask:
-    values, [scalar] = _comparable(column, leaf.term.ref().field.field_type, [leaf.literal.value])
-    return _as_mask(compare(values, scalar))
+    kind = leaf.term.ref().field.field_type
+    [scalar] = _comparable_literals(column, kind, frozenset([leaf.literal.value]))
+    return _as_mask(compare(to_comparable(column, kind), scalar))
 
 
 def _is_in(column: pa.Array, leaf: ex.BoundSetPredicate) -> Mask:
-    values, scalars = _comparable(column, leaf.term.ref().field.field_type, leaf.value_set)
-    value_set = pa.array([scalar.as_py() for scalar in scalars], scalars[0].type)
-    return _as_mask(pc.is_in(values, value_set=value_set, skip_nulls=True))
+    kind = leaf.term.ref().field.field_type
+    literals = _comparable_literals(column, kind, frozenset(leaf.value_set))
+    return _as_mask(pc.is_in(to_comparable(column, kind), value_set=literals, skip_nulls=True))
 
 
-def _comparable(column: pa.Array, kind: IcebergType, literals: Iterable[Any]) -> tuple[pa.Array, list[pa.Scalar]]:
-    """Convert a column and literals to values that compare; Spark has UUIDs as text and nanoseconds as microseconds."""
-    values, scalars = to_comparable(column, kind), [comparable_scalar(value, kind) for value in literals]
-    if isinstance(kind, UUIDType) and at.is_string(column.type):  # the text has the same order
-        scalars = [pa.scalar(str(UUID(bytes=scalar.as_py())).encode(), pa.binary()) for scalar in scalars]
-    elif isinstance(kind, NANOS_TYPES) and at.is_timestamp(column.type) and column.type.unit == "us":
-        values = pc.multiply(values, 1000)
-    return values, scalars
+def _comparable_literals(column: pa.Array, kind: IcebergType, values: frozenset[Any]) -> pa.Array:
+    """Convert literals to values that compare with a column; Spark has UUIDs as text, which has the same order."""
+    literals = comparable_array(values, kind)
+    if isinstance(kind, UUIDType) and at.is_string(column.type):
+        return pa.array([str(UUID(bytes=value)).encode() for value in literals.to_pylist()], pa.binary())
+    return literals
 
 
 _LEAF_RULES: dict[type[ex.BoundPredicate], Callable[[pa.Array, Any], Mask]] = {
@@ -96,8 +95,11 @@ _LEAF_RULES: dict[type[ex.BoundPredicate], Callable[[pa.Array, Any], Mask]] = {
 
 
 def _field_path(fields: Iterable[NestedField], field_id: int) -> list[int]:
-    """Return the ordinals that lead through structs to a field; empty if it does not exist."""
-    for ordinal, field in enumerate(fields):
+    """Return the ordinals that lead through structs to a field; empty if it does not exist.
+
+    A field may be there twice, as Spark has it and exactly; the latter comes last.
+    """
+    for ordinal, field in reversed([*enumerate(fields)]):
         if field.field_id == field_id:
             return [ordinal]
         if isinstance(field.field_type, StructType) and (inner := _field_path(field.field_type.fields, field_id)):
@@ -142,9 +144,12 @@ class ScanReader:
             return cls(facts, ReadTarget(result, facts.name_mapping, facts.schemas, flavor), len(result.fields))
         schema = next(s for s in facts.schemas if s.schema_id == plan.schema.schema_id)
         condition = bind(schema, rewrite_not(where), True)
-        only_for_condition = prune_columns(schema, extract_field_ids(condition) - set(fields_by_id(result)), False)
-        extra_fields = (f.model_copy(update={"name": f"__where{f.field_id}"}) for f in only_for_condition.fields)
-        with_condition = Schema(*result.fields, *extra_fields)
+        is_rounded = is_rounded_by_spark if flavor is ArrowFlavor.SPARK else lambda _: False
+        available = {i for i, field in fields_by_id(result).items() if not is_rounded(field.field_type)}
+        only_for_condition = prune_columns(schema, extract_field_ids(condition) - available, False)
+        named = [f.model_copy(update={"name": f"__where{f.field_id}"}) for f in only_for_condition.fields]
+        exact = [unscaled_column(f) if is_rounded(f.field_type) else f for f in named]
+        with_condition = Schema(*result.fields, *exact)
         row_group_predicate = normalize_and_bind(where, schema)
         target = ReadTarget(with_condition, facts.name_mapping, facts.schemas, flavor, row_group_predicate)
         return cls(facts, target, len(result.fields), condition)

@@ -20,6 +20,12 @@ from pyiceberg import types as ice
 from pyiceberg.schema import Schema
 
 from neve.errors import UnsupportedFeature
+from neve.model.values import NANOS_TYPES
+from neve.predicate.nanoseconds import nanos_columns, unscaled_name
+
+
+class UnscaledNanos(ice.TimestampNanoType):
+    """A time as the number of nanoseconds since 1970, the form in which Spark can hold it without rounding."""
 
 
 class ArrowFlavor(Enum):
@@ -41,6 +47,7 @@ _EXACT_TYPES: dict[type[ice.IcebergType], pa.DataType] = {
     ice.TimestamptzType: pa.timestamp("us", "UTC"),
     ice.TimestampNanoType: pa.timestamp("ns"),
     ice.TimestamptzNanoType: pa.timestamp("ns", "UTC"),
+    UnscaledNanos: pa.timestamp("ns"),
     ice.StringType: pa.string(),
     ice.BinaryType: pa.binary(),
     ice.UUIDType: pa.binary(16),
@@ -51,6 +58,7 @@ _SPARK_TYPES: dict[type[ice.IcebergType], pa.DataType] = {
     ice.TimeType: pa.time64("ns"),
     ice.TimestampNanoType: pa.timestamp("us"),
     ice.TimestamptzNanoType: pa.timestamp("us", "UTC"),
+    UnscaledNanos: pa.int64(),
     ice.UUIDType: pa.string(),
     ice.FixedType: pa.binary(),
 }
@@ -65,6 +73,24 @@ def arrow_field(field: ice.NestedField, flavor: ArrowFlavor) -> pa.Field:
     """Return the Arrow field of an Iceberg field; a field of type `unknown` is nullable even if it is required."""
     nullable = not field.required or isinstance(field.field_type, ice.UnknownType)
     return pa.field(field.name, arrow_type(field.field_type, flavor), nullable)
+
+
+def unscaled_columns(schema: Schema) -> list[ice.NestedField]:
+    """Return a column of numbers for each column of nanoseconds; it has the same id and a name of its own."""
+    return [
+        f.model_copy(update={"name": unscaled_name(f.field_id)}) for f in map(unscaled_column, nanos_columns(schema))
+    ]
+
+
+def unscaled_column(field: ice.NestedField) -> ice.NestedField:
+    """Return the column that has the same times as numbers, or structs with such numbers; its id is the same."""
+    return field.model_copy(update={"field_type": _unscaled_type(field.field_type), "required": False})
+
+
+def _unscaled_type(kind: ice.IcebergType) -> ice.IcebergType:
+    if isinstance(kind, ice.StructType):
+        return ice.StructType(*map(unscaled_column, kind.fields))
+    return UnscaledNanos() if isinstance(kind, NANOS_TYPES) else kind
 
 
 def first_column_rounded_by_spark(schema: Schema) -> ice.NestedField | None:

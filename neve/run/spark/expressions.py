@@ -12,6 +12,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import reduce
 from typing import Any, TypeAlias
 
 from pyiceberg import expressions as ex
@@ -23,9 +24,12 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql import types as sp
 
 from neve.errors import UserError
+from neve.model.values import NANOS_TYPES
 from neve.plan.ranges import evaluate_expression
+from neve.predicate.nanoseconds import unscaled_path
 from neve.predicate.normalize import normalize_and_bind
 from neve.predicate.sql_features import features_of
+from neve.run.read.types import unscaled_column
 from neve.run.spark.read_columns import column_by_name, literal
 from neve.run.spark.session import is_classic, quiet_errors
 
@@ -196,9 +200,15 @@ def _nondeterministic_error(clause: str, value: SqlOrColumn, what: str) -> UserE
 
 
 def condition_column(expression: BooleanExpression, schema: Schema, *, case_sensitive: bool = True) -> Column:
-    """Return an expression as a condition on the columns of a schema, in the normal form that also selects files."""
+    """Return an expression as a condition on the columns of a schema, in the normal form that also selects files.
+
+    The rows must have the unscaled numbers of its columns of nanoseconds.
+    """
 
     def leaf_condition(leaf: ex.BoundPredicate) -> Column:
+        if isinstance((field := leaf.term.ref().field).field_type, NANOS_TYPES):
+            top, *inner = unscaled_path(schema, field)
+            return _LEAF_RULES[type(leaf)](reduce(Column.getField, inner, F.col(top)), leaf)
         name = schema.find_column_name(leaf.term.ref().field.field_id) or ""
         top = max((f.name for f in schema.fields if (name + ".").startswith(f.name + ".")), key=len)
         column = column_by_name(top)
@@ -229,8 +239,8 @@ _LEAF_RULES: dict[type[ex.BoundPredicate], Callable[[Column, Any], Column]] = {
 
 
 def _literal_of(leaf: ex.BoundLiteralPredicate) -> Column:
-    return literal(leaf.literal.value, leaf.term.ref().field)
+    return literal(leaf.literal.value, unscaled_column(leaf.term.ref().field))
 
 
 def _literals_of(leaf: ex.BoundSetPredicate) -> list[Column]:
-    return [literal(value, leaf.term.ref().field) for value in leaf.value_set]
+    return [literal(value, unscaled_column(leaf.term.ref().field)) for value in leaf.value_set]

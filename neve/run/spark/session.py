@@ -36,6 +36,8 @@ from neve.run.spark.java import find_java, launcher_home
 FIELD_ID_OPTION = "spark.sql.parquet.fieldId.read.enabled"
 _DOUBLE_QUOTED = ("spark.sql.ansi.enabled", "spark.sql.ansi.doubleQuotedIdentifiers")  # both, or it has no effect
 
+_STAGING_OPTIONS = ("spark.wap.id", "spark.wap.branch")
+
 _JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 _LOG4J_CONFIG = Path(__file__).with_name("log4j2.properties")
 _log = logging.getLogger("neve.spark")
@@ -47,6 +49,12 @@ def resolve_session(existing: SparkSession | None = None) -> SparkSession:
     spark = existing or SparkSession.getActiveSession() or local_session()
     prepare_session(spark)
     return spark
+
+
+def staging_options() -> tuple[str, ...]:
+    """Return the options by which the running session asks for staged writes; empty without a session."""
+    spark = SparkSession.getActiveSession()
+    return () if spark is None else tuple(name for name in _STAGING_OPTIONS if spark.conf.get(name, None))
 
 
 def prepare_session(spark: SparkSession) -> tuple[str, ...]:

@@ -24,6 +24,7 @@ from pyiceberg.schema import Schema
 from pyspark.sql import types as sp
 
 from neve.errors import UnsupportedFeature
+from neve.run.read.types import UnscaledNanos
 
 FIELD_ID = "parquet.field.id"  # the metadata key from which Spark reads the id of a column
 
@@ -41,6 +42,7 @@ _TO_SPARK: dict[type[ice.IcebergType], sp.DataType] = {
     ice.TimestamptzType: sp.TimestampType(),
     ice.TimestampNanoType: sp.TimestampNTZType(),
     ice.TimestamptzNanoType: sp.TimestampType(),
+    UnscaledNanos: sp.LongType(),
     ice.StringType: sp.StringType(),
     ice.UUIDType: sp.StringType(),
     ice.FixedType: sp.BinaryType(),

@@ -10,7 +10,6 @@ from uuid import UUID
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-from pyiceberg.expressions import BooleanExpression, EqualTo, GreaterThan, NotNull, Or
 from pyiceberg.schema import Schema
 from pyiceberg.types import DecimalType, IntegerType, LongType, NestedField, StructType, TimestampNanoType
 from pyspark.sql import functions as F  # noqa: N812
@@ -84,27 +83,6 @@ def test_nanoseconds_may_be_assigned_from_elsewhere(spark_lake: neve.Lake):
     table = of_nanos(spark_lake)
     table.update().set("at", "timestamp_ntz '2024-01-01'").where("id = 1").mode("copy-on-write").execute()
     assert nanos_in(table) == [NANOS[1], 1_704_067_200_000_000_000]
-
-
-@pytest.mark.parametrize(
-    "where", [GreaterThan("at", SECOND), Or(EqualTo("n", 9), EqualTo("at", SECOND))], ids=["after", "at"]
-)
-def test_an_expression_about_nanoseconds_is_not_judged_in_two_ways(spark_lake: neve.Lake, where: BooleanExpression):
-    """By nanoseconds for whole files, and by microseconds for rows."""
-    table = of_nanos(spark_lake)
-    for statement in (table.delete().where(where), table.update().set("n", "1").where(where)):
-        with pytest.raises(UnsupportedFeature, match=r"WHERE: column 'at' of type timestamp_ns.*SQL text"):
-            statement.execute()
-    assert table.delete().where(NotNull("at")).execute().rows_deleted == 2
-
-
-def test_a_key_of_microseconds_meets_the_nanoseconds_it_is_equal_to(spark_lake: neve.Lake):
-    """Spark compares microseconds; no file is ruled out by values that only look smaller or larger."""
-    table = of_nanos(spark_lake)
-    source = "SELECT timestamp_micros(1700000000000000)::timestamp_ntz AS at, 7 AS n"
-    merged = table.merge(source, "t.at = s.at").when_matched_delete().execute()
-    assert merged.rows_deleted == 1
-    assert nanos_in(table) == NANOS[1:]
 
 
 def of_uuids(lake: neve.Lake, *texts: str) -> Table:
