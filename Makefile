@@ -11,7 +11,7 @@ TESTS   ?=    # folders or files for `make test` and `make soak`; by default all
 # The tests start hundreds of processes. If this is set, each compiles everything it imports and takes three times as long.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test docs lint check soak proof bench bench-slopes bench-limits bench-metadata bench-scan bench-dml bench-compaction lock lowest clean
+.PHONY: demo test docs lint check soak proof mutants bench bench-slopes bench-limits bench-metadata bench-scan bench-dml bench-compaction lock lowest clean
 
 demo: $(READY)
 	$(BIN)/neve demo
@@ -47,6 +47,18 @@ proof: $(READY)
 	$(BIN)/pytest -q -n $(TESTERS) --dist loadgroup --no-loadscope-reorder tests/proof tests/test_writers.py tests/hostile tests/peers \
 		tests/report tests/run/spark/test_write_attempts.py; \
 	$(BIN)/python -m tests.proof.resumable_runs $(NEVE_LEDGER) $$?
+
+# Change the code that commits, plans and deletes in one place at a time, and run the tests that cover the place: they must
+# notice. Records first which tests cover what. An interrupted run continues; `ONLY=neve/commit` tries a part.
+MUTANTS := .cache/mutants
+mutants: $(READY) $(MUTANTS)/recorded
+	$(BIN)/python -m tests.mutants $(MUTANTS) $(ONLY)
+
+$(MUTANTS)/recorded:
+	rm -rf $(MUTANTS) && mkdir -p $(MUTANTS)
+	-NEVE_COVERING=$(MUTANTS) $(BIN)/pytest -q -n $(TESTERS) --dist loadfile --no-loadscope-reorder -p tests.mutants.covering_tests \
+		tests --ignore tests/docs --ignore tests/cli --ignore tests/report
+	touch $@
 
 # Compare Névé with other engines; SCALE=1 is six million rows. Writes docs/benchmarks.md with its chart and data.
 SCALE ?= 1
