@@ -22,7 +22,7 @@ from typing import Any
 import pyarrow as pa
 from pyiceberg.catalog import load_catalog
 from pyiceberg.exceptions import CommitFailedException
-from pyiceberg.expressions import And, EqualTo
+from pyiceberg.expressions import And, EqualTo, In
 from pyiceberg.types import StringType
 
 import neve
@@ -83,6 +83,7 @@ class Engine(ABC):
     """What changes and reads rows."""
 
     kinds: tuple[str, ...] = ("append", "update", "delete", "count")
+    pause = 0.0  # seconds between operations at most, so that an engine does not take the machine from slower ones
 
     @abstractmethod
     def run(self, owner: str, operation: Operation) -> None:
@@ -140,12 +141,14 @@ class NeveWithoutSpark(Neve):
     """What needs no Spark."""
 
     kinds = ("append",)
+    pause = 3.0
 
 
 class PyIceberg(Engine):
     """PyIceberg on the same catalog."""
 
     kinds = ("append", "append", "delete")
+    pause = 1.0
 
     def __init__(self, order: Order) -> None:
         known = dict(order.settings)
@@ -160,8 +163,8 @@ class PyIceberg(Engine):
             table = self.table.refresh()
             if operation.kind == "append":
                 table.append(rows_to_append(owner, operation.ids))
-            for i in operation.ids if operation.kind == "delete" else ():
-                table.delete(And(EqualTo("owner", owner), EqualTo("id", i)))
+            else:
+                table.delete(And(EqualTo("owner", owner), In("id", operation.ids)))
         except CommitFailedException as e:
             raise Conflict(str(e)) from e
 
@@ -275,6 +278,7 @@ def change_rows(order: Order, engine: Engine) -> None:
         else:
             journal.write(outcome="acknowledged")
         account = Account.of(journal.lines())
+        time.sleep(engine.pause * rng.random())
 
 
 def settle(order: Order, engine: Engine, journal: Journal, said: str = "killed") -> Account:

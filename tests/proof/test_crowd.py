@@ -13,7 +13,6 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -35,18 +34,20 @@ from tests.proof.crowd import (
 )
 from tests.proof.results_ledger import Tally, new_tally
 from tests.support.coverage import IS_FULL
+from tests.support.servers import object_store, rest_server
 
 ROOT = Path(__file__).parents[2]
-MINUTES = float(os.environ.get("NEVE_CROWD_MINUTES", "4"))
+MINUTES = float(os.environ.get("NEVE_CROWD_MINUTES", "3.5"))
 CATALOGS = ("sqlite", "postgres", "rest over s3")
-# The actors on each catalog: their roles, and how wrong their clocks are in milliseconds.
+# The actors on each catalog: their roles, and how wrong their clocks are in milliseconds. Iceberg's runtime refuses a
+# table whose history goes back by more than a minute, as it does if PyIceberg writes after a clock that is fast.
 ACTORS = {
     "sqlite": (
-        *(("neve", 0), ("neve-without-spark", 3_600_000), ("pyiceberg", 0), ("spark-iceberg", 0)),
+        *(("neve", 0), ("neve-without-spark", 30_000), ("pyiceberg", 0), ("spark-iceberg", 0)),
         *(("janitor", 0), ("compactor", 0), ("reader", 0)),
     ),
-    "postgres": (("neve", 0), ("neve-without-spark", -60_000), ("pyiceberg", 0), ("janitor", 0), ("reader", 0)),
-    "rest over s3": (("neve", 0), ("neve-without-spark", 60_000), ("pyiceberg", 0), ("janitor", 0), ("reader", 0)),
+    "postgres": (("neve", 0), ("neve", -60_000), ("neve-without-spark", 3_600_000), ("janitor", 0), ("reader", 0)),
+    "rest over s3": (("neve", 0), ("neve-without-spark", -3_600_000), ("pyiceberg", 0), ("janitor", 0), ("reader", 0)),
 }
 
 
@@ -65,14 +66,14 @@ class Crowd:
         """Let the actors work until their time is over."""
         for order in self.orders:
             self._start(order)
-        next_kill = time.time() + 15
+        next_kill = time.time() + 30
         while self.running:
             time.sleep(0.2)
             for order in self.orders:
                 self._look_after(order)
             if time.time() > next_kill and time.time() < self.orders[0].until - 10:
                 self._kill(self.rng.choice(self.orders))
-                next_kill = time.time() + self.rng.uniform(2, 12)
+                next_kill = time.time() + self.rng.uniform(5, 25)
 
     def _start(self, order: Order) -> None:
         command = [sys.executable, "-m", "tests.proof.crowd", json.dumps(asdict(order))]
@@ -102,19 +103,17 @@ class Crowd:
 
 @pytest.fixture
 def settings(request: pytest.FixtureRequest, catalog: str, tmp_path: Path) -> Iterator[dict[str, Any]]:
-    (tmp_path / "lake").mkdir()
-    with settings_of(catalog, request, tmp_path / "lake") as found:
-        yield found
-
-
-@contextmanager
-def settings_of(catalog: str, request: pytest.FixtureRequest, folder: Path) -> Iterator[dict[str, Any]]:
+    folder = tmp_path / "lake"
+    folder.mkdir()
     if catalog == "sqlite":
         yield {"folder": str(folder)}
     elif catalog == "postgres":
         yield {"uri": request.getfixturevalue("server").uri, "warehouse": folder.as_uri()}
     else:
-        yield request.getfixturevalue("rest_over_s3")
+        with object_store() as store:
+            behind = {"uri": f"sqlite:///{folder}/catalog.db", "warehouse": "s3://lake/crowd", **store.properties}
+            with rest_server(connect(behind).catalog) as server:
+                yield {"type": "rest", "uri": server.uri, **store.properties}
 
 
 def orders_of(catalog: str, settings: dict[str, Any], folder: Path, until: float) -> tuple[Order, ...]:
@@ -136,7 +135,8 @@ def has_jars() -> bool:
 @pytest.mark.parametrize("catalog", CATALOGS)
 def test_a_crowd_loses_nothing(settings: dict[str, Any], catalog: str, tmp_path: Path):
     lake = connect(settings)
-    table = lake.create_table(TABLE, COLUMNS, ("owner",), format_version=3 if catalog == "postgres" else 2)
+    version = 3 if catalog == "postgres" else 2  # PyIceberg cannot write version 3
+    table = lake.create_table(TABLE, COLUMNS, ("owner",), format_version=version)
     table.append(rows_to_append(SHARED, tuple(range(COUNTERS))))
     neighbour = lake.create_table("db.neighbour", COLUMNS)
     neighbour.append(rows_to_append("neighbour", (1, 2, 3)))
