@@ -26,6 +26,7 @@ from neve.catalog import open_catalog
 from neve.catalog.swap import MaybeSwapped
 from neve.commit.actions import Append, DeleteFiles, Overwrite, RemovedFiles, RewriteFiles, RewriteManifests, RowDelta
 from neve.errors import CommitUnknown, MissingFile, UnknownName, UserError
+from neve.model.snapshots import AddSnapshot
 from neve.tree.entries import DETAIL
 from neve.tree.read import read_entries
 from tests.support.aged_tables import DAY, Aged
@@ -427,6 +428,39 @@ def test_a_table_of_a_server_expires_too(tmp_path: Path):
     assert len(done.snapshot_ids) == 2 and len(done.deleted.lists) == 2
     assert len(kit.metadata.snapshots) == 1 and kit.names() == set("abc")
     assert len([f for f in kit.files_on_disk() if "/snap-" in f]) == 1
+
+
+def test_files_of_a_snapshot_that_is_staged_meanwhile_stay(tmp_path: Path):
+    """A server checks branches and tags; a snapshot without a name is added under an expiry that does not know it."""
+    aged = Aged.create(tmp_path)
+    first = aged.append("a")
+    aged.commit(Overwrite(removed=removed(aged.kit.data("a"))))
+    aged.append("b")
+
+    def stage(handler: Any, method: str, path: str) -> bool:
+        if method == "POST" and path.endswith("/tables/t"):
+            server.fault, metadata = None, aged.kit.metadata
+            number = {"sequence_number": metadata.last_sequence_number + 1, "timestamp_ms": aged.now_ms}
+            staged = metadata.snapshot_by_id(first).model_copy(update={"snapshot_id": 77, **number})
+            aged.kit.update(AddSnapshot(snapshot=staged))
+        return False
+
+    with rest_server(aged.kit.catalog) as server:
+        table = neve.Lake(open_catalog("rest", type="rest", uri=server.uri)).table("db.t")
+        server.fault = stage
+        table.expire_snapshots().older_than(aged.now_ms).execute()
+    assert 77 in aged.snapshot_ids and first not in aged.snapshot_ids
+    assert aged.in_use() <= aged.on_disk()
+
+
+def test_a_file_that_lives_on_under_another_spelling_stays(aged: Aged):
+    aged.append("a")
+    aged.commit(Overwrite(removed=removed(aged.kit.data("a"))))
+    aged.commit(Append(aged.kit.data("a", file_path=aged.kit.path("a").replace("file:///", "file:/")), fast=True))
+    aged.append("b")
+    done = aged.table.expire_snapshots().older_than(aged.now_ms).execute()
+    assert len(done.snapshot_ids) == 3 and not done.deleted.data_files
+    assert local(aged.kit.path("a")).exists()
 
 
 @pytest.mark.parametrize(

@@ -11,11 +11,13 @@ from typing import Any
 import pytest
 
 import neve
+from neve.commit.environment import Phase
 from neve.errors import NeveError, TableError, UserError
 from neve.ops.context import TableContext
 from neve.ops.metadata import evolve
 from neve.ops.metadata.evolve_schema import SchemaChange
 from tests.support.tables import ids_of, local
+from tests.support.two_writers import Interruption
 
 
 def test_a_lake_prints_where_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -135,6 +137,22 @@ def test_a_change_does_not_go_into_a_table_that_was_made_anew(tmp_path: Path, ch
     with pytest.raises(TableError, match="created again"):
         change(stale)
     assert lake.table("db.t").context.iceberg.metadata_location == before
+
+
+@pytest.mark.parametrize("phase", [Phase.REFRESH, Phase.DRAFT, Phase.SWAP])
+def test_an_append_does_not_go_into_a_table_that_is_made_anew_meanwhile(tmp_path: Path, phase: Phase):
+    lake = neve.connect(tmp_path)
+    lake.create_table("db.t", "id bigint")
+
+    def make_anew() -> None:
+        lake.drop_table("db.t")
+        lake.create_table("db.t", "other string, id string")
+
+    stale = neve.connect(tmp_path, environment=Interruption([make_anew], phase).environment).table("db.t")
+    with pytest.raises(TableError, match="created again"):
+        stale.append([{"id": 1}])
+    assert lake.table("db.t").iceberg.metadata.current_snapshot_id is None
+    assert not [path for path in tmp_path.rglob("*") if path.suffix in (".parquet", ".avro")]
 
 
 def test_a_table_that_is_dropped_meanwhile_is_one_error_and_nothing_stays(
