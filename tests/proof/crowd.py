@@ -228,7 +228,6 @@ class Account:
     """What a journal says: the actor's rows, what it counted, and the operation without an answer, if there is one."""
 
     rows: Rows = field(default_factory=dict)
-    deleted: set[int] = field(default_factory=set)
     counts: dict[int, int] = field(default_factory=dict)
     uncertain_counts: dict[int, int] = field(default_factory=dict)
     outcomes: dict[str, int] = field(default_factory=dict)
@@ -254,8 +253,6 @@ class Account:
         if outcome in ("acknowledged", "found to have happened"):
             if counter is not None:
                 self.counts[counter] = self.counts.get(counter, 0) + 1
-            if operation.kind == "delete":
-                self.deleted |= {*operation.ids}
             self.rows = operation.apply(self.rows)
         elif outcome == "nobody knows" and counter is not None:
             self.uncertain_counts[counter] = self.uncertain_counts.get(counter, 0) + 1
@@ -317,9 +314,8 @@ def next_operation(rng: random.Random, kinds: tuple[str, ...], rows: Rows) -> Op
 
 def maintain(order: Order, engine: Neve) -> None:
     """Expire, remove orphans, rewrite and evolve until the time is over; every answer must be typed."""
-    journal, rng, number = Journal(Path(order.journal)), random.Random(order.seed + time.time_ns()), 0
+    journal, rng = Journal(Path(order.journal)), random.Random(order.seed + time.time_ns())
     while time.time() < order.until:
-        number += 1
         action = rng.choice(MAINTENANCE[order.role])
         try:
             action(engine.table.refresh(), rng)
@@ -436,7 +432,7 @@ def rows_to_append(owner: str, ids: tuple[int, ...]) -> pa.Table:
 def as_rows(found: pa.Table) -> Rows:
     ids = found["id"].to_pylist()
     if len(set(ids)) != len(ids):
-        raise SystemExit(f"doubled rows: {sorted(ids)}")
+        raise AssertionError(f"doubled rows: {sorted(ids)}")
     return dict(zip(ids, found["n"].to_pylist(), strict=True))
 
 

@@ -163,13 +163,11 @@ def check_crowd(crowd: Crowd, lake: Any, tally: Tally) -> None:
             assert crowd.ended[order.name] in (0, -9), (crowd.folder / f"{order.name}.log").read_text()[-2000:]
         with tally.case(f"{order.name} got typed answers and right rows"):
             assert not {"torn", "failed", "wrong"} & account.outcomes.keys(), odd_lines(order)
-        rows = as_rows(found.filter([owner == order.name for owner in found["owner"].to_pylist()]))
         with tally.case(f"the rows of {order.name}"):
+            rows = as_rows(found.filter([owner == order.name for owner in found["owner"].to_pylist()]))
             after = account.rows if account.open is None else account.open.apply(account.rows)
-            assert rows in (account.rows, after), (
-                f"lost {account.rows.items() - rows.items()}, more {rows.items() - after.items()}"
-            )
-            assert not account.deleted & rows.keys() - after.keys(), "resurrected"
+            lost, more = account.rows.items() - rows.items(), rows.items() - after.items()
+            assert rows in (account.rows, after), f"lost {lost}, more {more}"
     with tally.case("the counters"):
         counts = as_rows(found.filter([owner == SHARED for owner in found["owner"].to_pylist()]))
         for counter in range(COUNTERS):
@@ -190,3 +188,39 @@ def check_crowd(crowd: Crowd, lake: Any, tally: Tally) -> None:
 def odd_lines(order: Order) -> str:
     lines = Journal(Path(order.journal)).lines()
     return "\n".join(json.dumps(line) for line in lines if line.get("outcome") in ("torn", "failed", "wrong"))[:4000]
+
+
+APPEND, DELETE, COUNT = ({"kind": kind, "ids": [1]} for kind in ("append", "delete", "count"))
+
+
+@pytest.mark.parametrize(
+    ("lines", "rows", "finding"),
+    [
+        ([(APPEND, "acknowledged")], [("a", 1), (SHARED, 1)], None),
+        ([(APPEND, "acknowledged")], [(SHARED, 1)], "lost"),
+        ([(APPEND, "conflict")], [("a", 1), (SHARED, 1)], "more"),
+        ([(APPEND, "acknowledged")], [("a", 1), ("a", 1), (SHARED, 1)], "doubled"),
+        ([(APPEND, "acknowledged"), (DELETE, "acknowledged")], [("a", 1), (SHARED, 1)], "more"),
+        ([(APPEND, "acknowledged"), (DELETE, None)], [("a", 1), (SHARED, 1)], None),
+        ([(APPEND, "acknowledged"), (DELETE, None)], [(SHARED, 1)], None),
+        ([(COUNT, "acknowledged")], [(SHARED, 1)], "counted"),
+        ([(COUNT, "nobody knows"), (COUNT, None)], [(SHARED, 1)], None),
+        ([(APPEND, "torn")], [(SHARED, 1)], "torn"),
+    ],
+)
+def test_the_crowd_is_checked(tmp_path: Path, lines: list[Any], rows: list[tuple[str, int]], finding: str | None):
+    lake = connect({"folder": str(tmp_path / "lake")})
+    others = [(SHARED, n) for n in range(COUNTERS) if n != 1]
+    named = [{"owner": owner, "id": i, "n": 0} for owner, i in (*rows, *others)]
+    lake.create_table(TABLE, COLUMNS).append(named)
+    lake.create_table("db.neighbour", COLUMNS).append(named[:1] * 3)
+    order = Order("neve-without-spark", "a", {}, str(tmp_path / "journal"), 0)
+    journal = Journal(Path(order.journal))
+    for intent, outcome in lines:
+        journal.write(intent=intent)
+        if outcome is not None:
+            journal.write(outcome=outcome)
+    tally = Tally("")
+    check_crowd(Crowd(tmp_path, (order,), random.Random(0), ended={"a": 0}), lake, tally)
+    found = " ".join(tally.failures)
+    assert (finding is None) == (not found) and (finding or "") in found, found
