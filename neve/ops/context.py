@@ -41,6 +41,7 @@ class TableContext:
     schemes: Mapping[str, str] = field(default_factory=dict)
     time_zone: Callable[[], str] = lambda: "UTC"  # of the times in conditions
     environment: Environment = field(default_factory=Environment)
+    running_spark: Callable[[], SparkSession | None] = SparkSession.getActiveSession  # starts none
 
     @property
     def name(self) -> str:
@@ -204,7 +205,9 @@ class LakeContext:
 
     def of_table(self, iceberg: IcebergTable) -> TableContext:
         """Return the context of a table that was loaded from the catalog."""
-        return TableContext(self.catalog, iceberg, self.spark, self.schemes, self.time_zone, self.environment)
+        return TableContext(
+            self.catalog, iceberg, self.spark, self.schemes, self.time_zone, self.environment, self.running_spark
+        )
 
     def table_names(self, namespace: str | None = None) -> list[str]:
         """Return the names of all tables, or of those in one namespace."""

@@ -170,7 +170,7 @@ class SnapshotVerb(Verb[PlanT, ResultT]):
 
     def _refuse_staging(self, context: TableContext) -> None:
         """Reject a write of rows that the session wants staged until it is audited: it would be visible at once."""
-        options = staging_options() if context.properties.write_audit_publish else ()
+        options = staging_options(context.running_spark()) if context.properties.write_audit_publish else ()
         if options:
             raise UnsupportedFeature(
                 f"Cannot stage the {self.title} in table {context.name}, as its property write.wap.enabled and "

@@ -159,8 +159,8 @@ class _Candidates:
         )
         delete_counts, index = np.diff(scans.delete_starts).tolist(), chosen.index_in_partition.tolist()
         keeps_spec = self.planner.spec_mode is SpecMode.KEEP
-        for group_id, at in enumerate(order.tolist()):
-            partition = self.files.partition_key(int(scans.file_rows[scans.file_starts[at]]))
+        partitions = self.files.partition_keys(scans.file_rows[scans.file_starts[order]])
+        for group_id, (at, partition) in enumerate(zip(order.tolist(), partitions, strict=True)):
             yield FileGroup(
                 group_id,
                 partition,

@@ -58,7 +58,7 @@ def gather_report(context: TableContext, where: str | BooleanExpression | None =
         deletes=deletes_of(measures, table.deletes, table.pairs),
         history=history_of(metadata, first_seen),
         tree=tree_of(context, table.manifests, table.live_counts, table.root_bytes),
-        maintenance=maintenance_of(context, table.compaction.plan),
+        maintenance=maintenance_of(context, table.compaction.plan, has_condition=where is not None),
         filter_matrix=filter_matrix_of(context.specs, specs_in_use, table.filter_facts()),
         columns=columns_of(metadata),
         sort_order=", ".join(_sort_field_text(field, metadata.schema()) for field in metadata.sort_order().fields),

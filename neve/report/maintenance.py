@@ -10,7 +10,7 @@ from neve.display.format import format_size, plural
 from neve.display.html import Markup, join_markup, tag
 from neve.errors import NeveError
 from neve.ops.context import TableContext
-from neve.ops.maintenance.maintain import Maintain
+from neve.ops.maintenance.maintain import propose_steps
 from neve.plan.rewrite_plan import Reason, RewritePlan
 from neve.report.html import bar, panel, size_cell, table
 from neve.report.values import MaintenanceOutlook, Report
@@ -25,10 +25,10 @@ _STEPS = {  # title and command by verb
 }
 
 
-def maintenance_of(context: TableContext, compaction: RewritePlan) -> MaintenanceOutlook:
+def maintenance_of(context: TableContext, compaction: RewritePlan, *, has_condition: bool) -> MaintenanceOutlook:
     """Return the steps of `maintain()` and the plan of a compaction; if the table is too damaged to plan, say why."""
     try:
-        steps, failure = Maintain(context).plan().steps, ""
+        steps, failure = propose_steps(context, None if has_condition else compaction), ""
     except (NeveError, OSError) as e:
         steps, failure = (), str(e)
     codes, counts = np.unique(compaction.reason_codes, return_counts=True)

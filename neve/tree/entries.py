@@ -346,10 +346,18 @@ class EntryTable:
 
     def partition_key(self, row: int) -> PartitionKey:
         """Return the partition of one file; a date or time outside Python's calendar stays a count."""
-        spec_id = self["spec_id"][row].as_py()
-        if self.specs.is_unpartitioned(spec_id):
-            return PartitionKey(spec_id, None)
-        return PartitionKey(spec_id, tuple(_python_value(self[c][row]) for c in self.specs.columns(spec_id)))
+        return self.partition_keys([row])[0]
+
+    def partition_keys(self, rows: Any) -> list[PartitionKey]:
+        """Return the partitions of some files."""
+        spec_ids = self.numpy("spec_id")[rows].tolist()
+        columns = {i: () if self.specs.is_unpartitioned(i) else self.specs.columns(i) for i in {*spec_ids}}
+        names, chosen = {name for own in columns.values() for name in own}, pa.array(rows, pa.int64())
+        values = {name: [*map(_python_value, self[name].take(chosen))] for name in names}
+        return [
+            PartitionKey(spec_id, tuple(values[name][at] for name in columns[spec_id]) if columns[spec_id] else None)
+            for at, spec_id in enumerate(spec_ids)
+        ]
 
     def stored_values(self, row: int) -> tuple[object, ...] | None:
         """Return the partition tuple of one file, dates and times as counts; None if its spec is unpartitioned."""

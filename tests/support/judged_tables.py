@@ -280,7 +280,11 @@ class JudgedTable:
         for n, path in enumerate(plan.files["file_path"].to_pylist()):
             chosen = plan.only(np.arange(len(plan.files)) == n)
             batches = list(read_plan(chosen, self.table.context.facts, None, ArrowFlavor.SPARK))
-            self.batches[path] = pa.Table.from_batches(batches).combine_chunks().to_batches()[0]
+            rows = pa.Table.from_batches(batches).combine_chunks()
+            for at, column in enumerate(rows.schema):  # rows are compared in nanoseconds
+                if column.name in ("cn", "mn"):
+                    rows = rows.set_column(at, column.name, rows[at].cast(pa.timestamp("ns", column.type.tz)))
+            self.batches[path] = rows.to_batches()[0]
 
     def _write_parquet(self) -> None:
         """The live rows as Spark has them, under the present names; times of nanoseconds are cut to microseconds."""

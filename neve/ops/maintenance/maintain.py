@@ -31,6 +31,7 @@ from neve.ops.maintenance.rewrite_data_files import RewriteDataFiles
 from neve.ops.maintenance.rewrite_manifests import RewriteManifests
 from neve.ops.maintenance.rewrite_position_deletes import RewritePositionDeletes
 from neve.ops.verb import Execution, Verb
+from neve.plan.rewrite_plan import RewritePlan, is_chosen
 
 _LAST_VERBS = ("rewrite_manifests", "expire_snapshots")  # after a change of files, manifests would need it again
 _PARTIAL_PROGRESS = {"partial-progress.enabled": True}
@@ -110,9 +111,9 @@ class Maintain(Verb[MaintenancePlan, MaintenanceResult]):
         return replace(self, max_bytes=bytes, max_seconds=seconds)
 
     def _plan(self, context: TableContext) -> MaintenancePlan:
-        proposals = sorted(_proposals(context), key=lambda p: (p.verb in _LAST_VERBS, -p.pays))
+        proposals = propose_steps(context)
         if self.max_bytes is None:
-            return MaintenancePlan(tuple(proposals))
+            return MaintenancePlan(proposals)
         room, steps, left_out = self.max_bytes, [], []
         for step in proposals:
             if step.bytes_read <= room:
@@ -167,8 +168,15 @@ _COMPACTIONS: dict[str, Callable[[TableContext], RewriteDataFiles]] = {
 }
 
 
-def _proposals(context: TableContext) -> Iterator[Proposal]:
-    """Find every step that would change something."""
+def propose_steps(context: TableContext, compaction: RewritePlan | None = None) -> tuple[Proposal, ...]:
+    """Return every step that would change something, in the order in which they run.
+
+    `compaction` is the plan of a compaction of the same state, if the caller has one.
+    """
+    return tuple(sorted(_proposals(context, compaction), key=lambda p: (p.verb in _LAST_VERBS, -p.pays)))
+
+
+def _proposals(context: TableContext, compaction: RewritePlan | None) -> Iterator[Proposal]:
     if context.metadata.current_snapshot() is None:
         return
     deletes = _VERBS["rewrite_position_deletes"](context).plan()
@@ -181,7 +189,7 @@ def _proposals(context: TableContext) -> Iterator[Proposal]:
     if len(dangling.deletes):
         why = f"{plural(len(dangling.deletes), 'delete file')} without effect"
         yield Proposal("remove_dangling_deletes", why, len(dangling.deletes), 1)
-    yield from _data_file_proposals(context)
+    yield from _data_file_proposals(context, compaction or RewriteDataFiles(context).plan())
     manifests = RewriteManifests(context).plan()
     if any(g.pieces for g in manifests.groups):  # manifests without live files cost little, and go with the others
         fewer = manifests.manifests - sum(g.pieces for g in manifests.groups)
@@ -198,18 +206,16 @@ def _proposals(context: TableContext) -> Iterator[Proposal]:
             yield Proposal("expire_snapshots", why, 0, 1)
 
 
-def _data_file_proposals(context: TableContext) -> Iterator[Proposal]:
-    small = RewriteDataFiles(context).plan()
+def _data_file_proposals(context: TableContext, small: RewritePlan) -> Iterator[Proposal]:
     if not small.is_empty:
         output_files = sum(g.output_files for g in small.groups)
         why = f"{plural(small.files, 'file')}, {plural(small.bytes, 'byte')}, to about {output_files}"
         files_saved = small.files - output_files + sum(g.delete_file_count for g in small.groups)
         yield Proposal("rewrite_data_files", why, files_saved, small.bytes)
     if len(context.specs.by_id) > 1:
-        old = RewriteDataFiles(context).upgrade_spec().plan().chosen_files()
-        taken = pc.is_in(old["file_path"], value_set=small.chosen_files()["file_path"].combine_chunks())
-        remaining = old.filter(pc.invert(taken))  # the compaction moves its files to the current spec too
-        if len(remaining):
-            size = int(pc.sum(remaining["file_size_in_bytes"]).as_py() or 0)
-            why = f"{plural(len(remaining), 'file')}, {plural(size, 'byte')}, under old specs"
+        is_old = small.considered.numpy("spec_id") != context.metadata.default_spec_id
+        is_left = is_old & ~is_chosen(small.reason_codes)  # the compaction moves its files to the current spec too
+        if is_left.any():
+            size = int(small.considered.numpy("file_size_in_bytes")[is_left].sum())
+            why = f"{plural(int(is_left.sum()), 'file')}, {plural(size, 'byte')}, under old specs"
             yield Proposal("upgrade_spec", why, 0, size)

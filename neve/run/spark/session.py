@@ -51,9 +51,8 @@ def resolve_session(existing: SparkSession | None = None) -> SparkSession:
     return spark
 
 
-def staging_options() -> tuple[str, ...]:
-    """Return the options by which the running session asks for staged writes; empty without a session."""
-    spark = SparkSession.getActiveSession()
+def staging_options(spark: SparkSession | None) -> tuple[str, ...]:
+    """Return the options by which a session asks for staged writes; none without a session."""
     return () if spark is None else tuple(name for name in _STAGING_OPTIONS if spark.conf.get(name, None))
 
 
