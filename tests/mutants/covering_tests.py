@@ -62,7 +62,7 @@ def pytest_configure(config: pytest.Config) -> None:
         return
     folder = Path(os.environ["NEVE_COVERING"])
     folder.mkdir(parents=True, exist_ok=True)
-    config.pluginmanager.register(CoveringTests(folder / f"{worker or 'main'}.jsonl"))
+    config.pluginmanager.register(CoveringTests(folder / f"covering-{worker or 'main'}.jsonl"))
 
 
 @dataclass(frozen=True, order=True)
@@ -77,7 +77,7 @@ class CoveringTest:
 def read_covering_tests(folder: Path) -> dict[tuple[str, int], list[CoveringTest]]:
     """Return the tests of each line, the cheapest first; those that need Spark come last."""
     tests: dict[tuple[str, int], dict[str, CoveringTest]] = {}
-    for file in folder.glob("*.jsonl"):
+    for file in folder.glob("covering-*.jsonl"):
         for text in file.read_text().splitlines():
             record: dict[str, Any] = json.loads(text)
             test = CoveringTest(record["spark"], record["seconds"], record["test"])

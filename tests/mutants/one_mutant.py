@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import os
 import sys
+from contextlib import suppress
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from importlib.util import spec_from_loader
@@ -14,21 +15,30 @@ from types import ModuleType
 from tests.mutants.covering_tests import ROOT
 from tests.mutants.mutation_operators import Mutant
 
-# What the sources and the tests import, so that each process gets it for nothing.
-LIBRARIES = (
-    *("pytest", "hypothesis", "numpy", "pyarrow", "pyarrow.compute", "pyarrow.parquet", "pyarrow.dataset"),
-    *("pyiceberg.catalog.sql", "pyiceberg.io.pyarrow", "pyiceberg.table", "pyspark.sql", "sqlglot", "rich", "typer"),
-    *("pyroaring", "duckdb", "fastavro", "boto3"),
-)
+_OWN = ("neve", "tests", "conftest", "__m")
 
 
 def preload_libraries() -> None:
-    """Import what all tests need, but not the sources."""
-    for name in LIBRARIES:
-        try:
+    """Import the libraries of the sources and tests, but not these: each process on a mutant then starts with them."""
+    for name in _imported_names():
+        with suppress(ImportError):
             importlib.import_module(name)
-        except ImportError:
-            continue
+
+
+def _imported_names() -> list[str]:
+    """Return what the tests import, found out in a process of its own."""
+    reading, writing = os.pipe()
+    if os.fork() == 0:
+        for name in ("tests.conftest", "neve.ops.maintenance.maintain", "neve.table", "tests.support.metadata_tables"):
+            importlib.import_module(name)
+        with os.fdopen(writing, "w") as names:
+            names.write("\n".join(name for name in sys.modules if not name.startswith(_OWN)))
+        os._exit(0)
+    os.close(writing)
+    with os.fdopen(reading) as names:
+        found = names.read().split()
+    os.wait()
+    return found
 
 
 class _MutantLoader(Loader, MetaPathFinder):
