@@ -11,7 +11,8 @@ with the column rounded down (`t`, as Spark has it) and rounded up (`u`):
 | `t <=> x`        | `t <=> x AND u <=> x` |
 
 Both are null where the time is null, so SQL's logic of nulls is kept. Two columns of nanoseconds are compared by their
-numbers. Functions, as in `year(t)`, see microseconds.
+numbers. Functions, as in `year(t)`, see microseconds. What is computed from other nanoseconds, as in a subquery, is
+rounded already and cannot be compared exactly: that is an error.
 
 >>> from pyiceberg.types import TimestampNanoType
 >>> schema = Schema(NestedField(1, "at", TimestampNanoType()))
@@ -73,14 +74,16 @@ def compare_exactly(
     time_zone: str = "UTC",
     alias: str | None = None,
     other_alias: str | None = None,
+    has_rounded_source: bool = False,
 ) -> str:
     """Return a condition for Spark that compares columns of nanoseconds exactly; the same text if it compares none.
 
-    `alias` may qualify the columns of the schema, `other_alias` those of another table.
+    `alias` may qualify the columns of the schema, `other_alias` those of another table. With `has_rounded_source`, the
+    times of the other table may have had nanoseconds.
     """
     if not nanos_columns(schema):
         return condition
-    writer = _ExactWriter(schema, case_sensitive, parse_time_zone(time_zone), alias, other_alias)
+    writer = _ExactWriter(schema, case_sensitive, parse_time_zone(time_zone), alias, other_alias, has_rounded_source)
     root = exp.Paren(this=parse_sql(condition, "predicate")[0])
     is_changed = False
     for node in reversed(list(root.find_all(*_COMPARISONS, exp.Between, exp.In))):  # inner ones first
@@ -107,6 +110,7 @@ class _ExactWriter:
     zone: tzinfo
     alias: str | None
     other_alias: str | None
+    has_rounded_source: bool
 
     def exact(self, node: exp.Expr) -> exp.Expr | None:
         """Return the same comparison without rounding; None if it is not about nanoseconds."""
@@ -130,6 +134,8 @@ class _ExactWriter:
     def compare(self, kind: type[Any], time: _TimeColumn, other: exp.Expr) -> exp.Expr:
         if (number := self.number(other, time.field)) is not None:
             return kind(this=time.number.copy(), expression=number)
+        if self.may_be_rounded(other):
+            raise _unsupported(time.field.name, f"with {other.sql('spark')}")
         if kind in (exp.LT, exp.GTE, exp.LTE, exp.GT):
             side = time.floor if kind in (exp.LT, exp.GTE) else time.ceiling
             return kind(this=side.copy(), expression=other.copy())
@@ -149,6 +155,15 @@ class _ExactWriter:
         if position is None or position.floor is None or position.floor.value % 1000 == 0:
             return None
         return exp.Literal.number(position.floor.value)
+
+    def may_be_rounded(self, other: exp.Expr) -> bool:
+        """Check whether an expression may be computed from nanoseconds, which Spark has rounded: it is not exact."""
+        columns = [*other.find_all(exp.Column)]
+        return (
+            other.find(exp.Query) is not None
+            or any(self.column(column) is not None for column in columns)
+            or (self.has_rounded_source and bool(columns))
+        )
 
     def column(self, node: exp.Expr) -> _TimeColumn | None:
         """Return the column of nanoseconds that an expression names."""

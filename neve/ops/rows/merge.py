@@ -150,7 +150,10 @@ class Merge(RowStatement[MergeResult]):
             texts = {_ON: self.on, **{k: v for c in clauses for k, v in c.values().items()}}
             with resolve_subqueries(context, texts) as ready:
                 plan, keys, is_pruned = self._plan_change(context, source, ready.reads_target or source.reads_target)
-                exact = partial(exact_condition, context, alias=self.aliases[0], other_alias=self.aliases[1])
+                target, other = self.aliases
+                exact = partial(
+                    exact_condition, context, alias=target, other_alias=other, has_rounded_source=source.is_rounded
+                )
                 resolved = tuple(c.with_values(ready.values).with_exact_condition(exact) for c in clauses)
                 on = exact(ready.values[_ON])
                 job = MergeJob(context, plan, source, self.aliases, on, resolved, is_pruned, keys)

@@ -41,6 +41,7 @@ from neve.ops.context import TableContext
 from neve.ops.rows.target_rows import translate_spark_errors
 from neve.ops.sql_views import register_views, sibling_table_lookup
 from neve.predicate.column_names import Equality, find_column, quote_name
+from neve.predicate.nanoseconds import nanos_columns
 from neve.predicate.normalize import make_expression
 from neve.predicate.sql_text import tokenize_sql
 from neve.run.read.types import is_rounded_by_spark
@@ -73,6 +74,7 @@ class MergeSource:
     table: pa.Table | None = None  # the same rows, if they are in this process
     reads_target: bool = False
     is_deterministic: bool = True
+    is_rounded: bool = False  # it reads tables with nanoseconds, which Spark rounds
 
     @classmethod
     def of_table(cls, spark: SparkSession, rows: pa.Table) -> MergeSource:
@@ -259,12 +261,13 @@ def open_merge_source(context: TableContext, source_input: Any, *, has_columns: 
         yield MergeSource.of_table(context.spark(), table)
         return
     with ExitStack() as resources:
-        reads_target = False
+        reads_target = is_rounded = False
         if isinstance(source_input, str):
             is_query = any(word.matches(*_QUERY_KEYWORDS) for word in tokenize_sql(source_input)[:1])
             query = source_input if is_query else f"SELECT * FROM {source_input}"  # noqa: S608 - the caller's own text
             views = resources.enter_context(register_views(sibling_table_lookup(context), context.spark, query))
             reads_target = any(read.is_of(context) for read in views.tables)
+            is_rounded = any(nanos_columns(read.context.metadata.schema()) for read in views.tables)
             with translate_spark_errors("MERGE USING"):
                 frame = context.spark().sql(views.single_text)
         else:
@@ -272,7 +275,7 @@ def open_merge_source(context: TableContext, source_input: Any, *, has_columns: 
         is_fixed = is_deterministic(frame)
         if not has_columns and (rows := _collect_small_source(frame)) is not None:
             source = MergeSource.of_table(context.spark(), rows)
-            yield replace(source, reads_target=reads_target, is_deterministic=is_fixed)
+            yield replace(source, reads_target=reads_target, is_deterministic=is_fixed, is_rounded=is_rounded)
             return
         numbered = frame.select("*", F.monotonically_increasing_id().alias(SOURCE_ROW))
         if not is_fixed:
@@ -281,7 +284,7 @@ def open_merge_source(context: TableContext, source_input: Any, *, has_columns: 
             frame = numbered.drop(SOURCE_ROW)
         elif not (isinstance(source_input, DataFrame) and is_persisted(source_input)):  # the caller caches it
             resources.enter_context(persisted(numbered))
-        yield MergeSource(frame, numbered, reads_target=reads_target, is_deterministic=is_fixed)
+        yield MergeSource(frame, numbered, None, reads_target, is_fixed, is_rounded)
 
 
 def _collect_small_source(frame: DataFrame) -> pa.Table | None:

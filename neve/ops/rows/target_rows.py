@@ -126,13 +126,25 @@ def row_condition(context: TableContext, where: RowCondition, alias: str) -> Col
 
 
 def exact_condition(
-    context: TableContext, where: SqlOrColumn, alias: str, other_alias: str | None = None
+    context: TableContext,
+    where: SqlOrColumn,
+    alias: str,
+    other_alias: str | None = None,
+    *,
+    has_rounded_source: bool = False,
 ) -> SqlOrColumn:
-    """Return a condition on `TargetRows` that compares columns of nanoseconds exactly."""
+    """Return a condition on `TargetRows` that compares columns of nanoseconds exactly; see `compare_exactly`."""
     schema = context.metadata.schema()
     if isinstance(where, str):
-        case, zone = is_case_sensitive(context.spark()), context.time_zone()
-        return compare_exactly(where, schema, case_sensitive=case, time_zone=zone, alias=alias, other_alias=other_alias)
+        return compare_exactly(
+            where,
+            schema,
+            case_sensitive=is_case_sensitive(context.spark()),
+            time_zone=context.time_zone(),
+            alias=alias,
+            other_alias=other_alias,
+            has_rounded_source=has_rounded_source,
+        )
     for field in nanos_columns(schema):
         if re.search(rf"\b{re.escape(field.name)}\b", str(where), re.IGNORECASE):
             raise UnsupportedFeature(

@@ -135,4 +135,9 @@ def test_what_spark_would_round_is_refused(spark_lake: neve.Lake):
         table.delete().where(F.col("at") == F.lit("1970-01-01").cast("timestamp_ntz")).execute()
     with pytest.raises(UnsupportedFeature, match=r"Cannot compare at with a subquery on Spark"):
         table.delete().where("at IN (SELECT since FROM db.timestamp_ns)").execute()
+    for rounded in ("(SELECT max(at) FROM db.timestamp_ns)", "since + INTERVAL 1 DAY", "coalesce(since, at)"):
+        with pytest.raises(UnsupportedFeature, match=r"Cannot compare at with .* on Spark"):
+            table.delete().where(f"at > {rounded}").execute()
+    with pytest.raises(UnsupportedFeature, match=r"Cannot compare at with s.at on Spark"):
+        table.merge("SELECT at FROM db.timestamp_ns", "t.at = s.at").when_matched_delete().execute()
     assert table.refresh().scan().count() == len(NANOS)
