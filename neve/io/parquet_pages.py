@@ -83,8 +83,12 @@ class ColumnPages:
     first_rows: Rows  # of each page, and the end of the last
 
     def pages_with(self, rows: Rows) -> Rows:
-        """Return the pages that hold some of the rows of the row group."""
-        return np.unique(np.searchsorted(self.first_rows, rows, side="right") - 1)
+        """Return the pages that hold some of the rows of the row group, which ascend."""
+        return np.flatnonzero(self.chosen_row_counts(rows))
+
+    def chosen_row_counts(self, rows: Rows) -> Rows:
+        """Return how many of some rows, which ascend, each page holds."""
+        return np.diff(np.searchsorted(rows, self.first_rows))
 
     def row_counts(self, pages: Rows) -> Rows:
         """Return how many rows each of some pages has."""
@@ -147,7 +151,7 @@ def _statistics_of_pages(column: ColumnPages, kind: int, index: dict[int, Any]) 
 def read_pages(
     stream: Any, path: str, columns: Sequence[ColumnPages], rows: Rows, as_dictionaries: Container[str] = ()
 ) -> list[pa.Array] | None:
-    """Return the values of columns in some rows of the row group; None if a page does not hold what the index says.
+    """Return the values of columns in some rows of the row group, which ascend; None if the index of a page is wrong.
 
     Columns whose pages hold the same rows are decoded together: a file for each of them would cost more than its pages.
     """
@@ -168,10 +172,10 @@ def read_pages(
             return None
         parts = [(columns[n], *contents[n]) for n in same]
         table = _decode_pages(parts, as_dictionaries, int(counts.sum()), path)
-        page_of_row = np.searchsorted(column.first_rows[chosen], rows, side="right") - 1
-        shift = column.first_rows[chosen] - np.append(0, np.cumsum(counts)[:-1])  # pages left out before each page
-        taken = table.take(pa.array(rows - shift[page_of_row]))
-        arrays |= zip(same, map(combine_chunks, taken.columns), strict=True)
+        if len(rows) < table.num_rows:
+            shift = column.first_rows[chosen] - np.append(0, np.cumsum(counts)[:-1])  # pages left out before each page
+            table = table.take(pa.array(rows - np.repeat(shift, column.chosen_row_counts(rows)[chosen])))
+        arrays |= zip(same, map(combine_chunks, table.columns), strict=True)
     return [arrays[n] for n in range(len(columns))]
 
 
