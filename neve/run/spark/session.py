@@ -40,6 +40,7 @@ _STAGING_OPTIONS = ("spark.wap.id", "spark.wap.branch")
 
 _JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 _LOG4J_CONFIG = Path(__file__).with_name("log4j2.properties")
+_DAEMON_OPTION, _DAEMON = "spark.python.daemon.module", "neve.run.spark.worker_daemon"
 _log = logging.getLogger("neve.spark")
 _quiet = ContextVar("_quiet", default=False)
 
@@ -88,6 +89,8 @@ def local_session(master: str = "local[*]", options: Mapping[str, str] | None = 
         # and the lines are ours.
         "spark.python.sql.dataFrameDebugging.enabled": "false",
         FIELD_ID_OPTION: "true",
+        # Workers are forked with all imports done. Executors on other machines might not have this package.
+        **({_DAEMON_OPTION: _DAEMON} if re.match(r"local(\[|$)", master) else {}),
         **own_options,
     }
     builder = SparkSession.builder.master(master).appName("neve")

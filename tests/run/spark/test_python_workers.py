@@ -1,4 +1,4 @@
-"""Python workers of Spark between two tasks: what was imported is neither walked through nor looked up again."""
+"""Python workers of Spark: what was imported is neither walked through nor looked up nor imported again."""
 
 from __future__ import annotations
 
@@ -24,3 +24,12 @@ def test_a_worker_is_ready_for_its_next_task(spark: SparkSession):
     found = [row for _ in range(2) for row in map_in_arrow(rows, looked, "archives long, walked long").collect()]
     assert len(found) == 8
     assert [row for row in found if row.archives or row.walked > 10_000] == []
+
+
+def test_a_new_worker_has_imported_what_tasks_use(spark: SparkSession):
+    def imported(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Whether this worker, whose function does not need the module, has it from the process it was forked from."""
+        for _ in batches:
+            yield pa.RecordBatch.from_pydict({"found": ["neve.run.spark.patch" in sys.modules]})
+
+    assert all(row.found for row in map_in_arrow(spark.range(4), imported, "found boolean").collect())
