@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import product
 from pathlib import Path
 
 import pyarrow as pa
@@ -56,22 +57,38 @@ def by_id(rows: pa.Table) -> list[dict[str, object]]:
     return sorted(rows.to_pylist(), key=lambda row: row["id"])
 
 
-@pytest.mark.usefixtures("read_ahead")
 @pytest.mark.parametrize("where", CONDITIONS)
-def test_every_way_out_gives_the_rows_that_spark_reads(table: Table, where: str | None):
+def test_every_way_out_gives_the_rows_that_spark_reads(
+    table: Table, where: str | None, monkeypatch: pytest.MonkeyPatch
+):
     scan = table.scan(where)
     expected = by_id(scan.to_spark().toArrow())
-    assert by_id(scan.to_arrow()) == expected
-    assert by_id(scan.to_batches().read_all()) == expected
     assert by_id(scan.to_batches("spark").read_all()) == expected
+    assert_limited(table.scan(where, limit=3).to_spark().toArrow(), expected, 3)
+    assert by_id(scan.to_arrow()) == by_id(scan.to_batches().read_all()) == expected
     assert scan.count() == len(expected)
-    for limit in (0, 3, 1000):
-        limited = table.scan(where, limit=limit)
-        count = min(limit, len(expected))
-        found = [limited.to_arrow(), limited.to_batches().read_all(), limited.to_spark().toArrow(), limited.head(limit)]
-        assert [len(rows) for rows in found] == [count] * 4
-        assert all(row in expected for rows in found for row in rows.to_pylist())
+    if not scan._runs_in_process("auto"):
+        return
+    for limit, read_ahead in product((0, 3, 1000), (16 << 20, 700)):  # files as a whole, and parts of them
+        monkeypatch.setattr(read_module, "_READ_AHEAD_BYTES", read_ahead)
+        limited, count = table.scan(where, limit=limit), min(limit, len(expected))
+        for found in (limited.to_arrow(), limited.to_batches().read_all(), limited.head(limit)):
+            assert_limited(found, expected, limit)
         assert (limited.count(), limited.head(2).num_rows) == (count, min(2, count))
+    assert by_id(scan.to_arrow()) == by_id(scan.to_batches().read_all()) == expected
+
+
+def assert_limited(found: pa.Table, rows: list[dict[str, object]], limit: int) -> None:
+    """Check that a result consists of as many of some rows as a limit allows."""
+    assert found.num_rows == min(limit, len(rows))
+    assert all(row in rows for row in found.to_pylist())
+
+
+def test_spark_limits_what_it_reads_for_the_process(table: Table):
+    for limit in (0, 3, 1000):
+        limited = table.scan("id % 7 = 3", limit=limit)
+        found = [limited.to_arrow(), limited.to_batches().read_all(), limited.to_spark().toArrow(), limited.head(limit)]
+        assert [rows.num_rows for rows in found] == [min(limit, limited.count())] * 4 == [min(limit, 14)] * 4
 
 
 @pytest.mark.usefixtures("read_ahead")
