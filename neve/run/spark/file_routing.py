@@ -14,7 +14,8 @@ reads footers while they are few, else a Spark job reads them.
     * A column with a default: a value count in the manifest proves that the file has it, else its footer is read.
     * An identity partition source: nearly all writers store it, so the footers of a sample are read, one file of each
       commit. If all of these have the column, the other files are assumed to have it too, with a guard: a file whose
-      tuple has a value holds no null in that column, so a null stops the query.
+      tuple has a value holds no null in that column, so a null stops the query. Guarded files are read in a pass of
+      their own; if others need no guard, and the guarded ones are few, all their footers are read instead.
 
 `spark.neve.read.footers` = `all` in the session reads every footer instead of a sample.
 """
@@ -35,7 +36,7 @@ from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import NestedField, UnknownType
 from pyspark.sql import SparkSession
 
-from neve.io.parallel import map_in_threads
+from neve.io.parallel import map_in_threads, reader_count
 from neve.io.paths import scheme_of, spark_path_all
 from neve.model.values import combine_chunks
 from neve.run.read.field_ids import nested_field_ids
@@ -52,12 +53,11 @@ FieldIds = frozenset[int]  # the field ids of a file at every depth; empty if it
 Mask = NDArray[np.bool_]
 RowIndices = NDArray[np.int64]
 
-_THREADS = 16
-
 
 def read_field_ids(io: FileIO, files: Sequence[tuple[str, int]]) -> list[FieldIds]:
     """Read the field ids of Parquet files, given by path and size, in parallel."""
-    return map_in_threads(lambda file: read_field_ids_of_file(io, *file), files, _THREADS)
+    threads = reader_count(io, (path for path, _ in files), 0)
+    return map_in_threads(lambda file: read_field_ids_of_file(io, *file), files, threads)
 
 
 def read_field_ids_of_file(io: FileIO, path: str, size: int) -> FieldIds:
@@ -152,7 +152,8 @@ def find_missing_columns(
     inspected = doubtful.any(axis=1) | _files_to_inspect(spark, files, has_tuple_value, ids, facts)
     missing = np.zeros_like(has_tuple_value)
     missing[inspected] = _missing_mask(spark, files.filter(pa.array(inspected)), ids, facts)
-    return MissingColumns(ids, missing & doubtful, missing & has_tuple_value, has_tuple_value & ~missing)
+    never_null = has_tuple_value & ~inspected[:, np.newaxis]
+    return MissingColumns(ids, missing & doubtful, missing & has_tuple_value, never_null)
 
 
 def sample_files(spark: SparkSession, files: EntryTable) -> RowIndices:
@@ -168,10 +169,11 @@ def sample_files(spark: SparkSession, files: EntryTable) -> RowIndices:
 def _files_to_inspect(
     spark: SparkSession, files: EntryTable, has_tuple_value: Mask, ids: tuple[int, ...], facts: TableFacts
 ) -> Mask:
-    """Select all files with values in the tuple if one of a sample lacks such a column, else none."""
+    """Select all files with values in the tuple if a file of a sample lacks such a column, or if they are few."""
     suspects: Mask = np.any(has_tuple_value, axis=1)
     sample = np.flatnonzero(suspects)
-    if not len(sample):
+    needs_own_pass = 0 < len(sample) < len(files)
+    if not len(sample) or (needs_own_pass and len(sample) <= _SAMPLE_FILES):
         return suspects
     sample = sample[sample_files(spark, files.take(sample))]
     missing = _missing_mask(spark, files.take(sample), ids, facts)

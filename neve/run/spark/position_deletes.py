@@ -28,7 +28,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 from neve.io.deletion_vectors import WORDS_PER_CHUNK, PositionSet, decode_vector
-from neve.io.parallel import map_in_threads
+from neve.io.parallel import map_in_threads, reader_count
 from neve.io.paths import spark_uri_all
 from neve.io.puffin import read_vectors
 from neve.run.read.position_deletes import read_position_deletes
@@ -79,7 +79,6 @@ class DeletePairs:
 
 
 DRIVER_BYTES = 32 << 20  # position delete files up to this size in total are read by the driver
-_THREADS = 16
 _TASK_SCHEMA = pa.schema(
     [
         ("path", pa.string()),
@@ -103,9 +102,11 @@ def deleted_positions(
     vectors = [p for p in pairs if p[0].content_offset is not None]
     position_files = [p for p in pairs if p[0].content_offset is None]
     by_path = [*_read_vectors(facts, vectors)]
-    if sum(delete.file_size or 0 for delete, _ in position_files) <= DRIVER_BYTES:
+    size = sum(delete.file_size or 0 for delete, _ in position_files)
+    if size <= DRIVER_BYTES:
         io = facts.io()
-        for positions_of_files in map_in_threads(lambda p: read_position_deletes(io, *p), position_files, _THREADS):
+        threads = reader_count(io, (delete.path for delete, _ in position_files), size)
+        for positions_of_files in map_in_threads(lambda p: read_position_deletes(io, *p), position_files, threads):
             by_path += positions_of_files.items()
     else:
         by_path += _read_on_executors(spark, facts, position_files)
@@ -129,7 +130,9 @@ def _read_vectors(facts: TableFacts, pairs: DeletesWithDataFiles) -> PositionsBy
     by_file: dict[str, DeletesWithDataFiles] = defaultdict(list)
     for pair in pairs:
         by_file[pair[0].path].append(pair)
-    return chain.from_iterable(map_in_threads(partial(_read_puffin_file, facts.io()), list(by_file.items()), _THREADS))
+    io, size = facts.io(), sum(delete.content_size or 0 for delete, _ in pairs)
+    threads = reader_count(io, by_file, size)
+    return chain.from_iterable(map_in_threads(partial(_read_puffin_file, io), list(by_file.items()), threads))
 
 
 def _read_puffin_file(io: Any, item: tuple[str, DeletesWithDataFiles]) -> PositionsByPath:
