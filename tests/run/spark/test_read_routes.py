@@ -139,6 +139,20 @@ def test_a_partition_column_missing_where_it_was_not_looked_for_stops_the_query(
         assert rows_of(spark, lake) == expected({"id": 1, "name": "x"}, {"id": 2, "name": "y"})
 
 
+def test_few_partitioned_files_beside_others_are_all_looked_into_and_read_with_them(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    lake = TestLake(tmp_path, (SCHEMA,), (identity(2, "name"), PartitionSpec(spec_id=1)))
+    lake.data([{"id": 1, "name": "x"}], p1000="x")
+    lake.data([{"id": 3, "name": "z"}], spec_id=1)
+    native = route_files(spark, lake.plan().files, SCHEMA.fields, lake.facts).native
+    assert [(files.rows.tolist(), files.never_null) for files in native] == [([0, 1], frozenset())]
+    lake.data([{"id": 2}], Schema(ID), p1000="y")  # of the same commit as the first
+    assert through_arrow(spark, lake) == [2]
+    names = {1: "x", 2: "y", 3: "z"}
+    assert rows_of(spark, lake) == expected(*({"id": i, "name": n} for i, n in names.items()))
+
+
 def test_orc_files_beside_parquet_files(spark: SparkSession, tmp_path: Path) -> None:
     lake = TestLake(tmp_path, (SCHEMA,))
     lake.data(numbered(0, 3))
