@@ -7,6 +7,7 @@ import sys
 from collections.abc import Iterable, Iterator
 from zipimport import zipimporter
 
+import psutil
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
@@ -27,9 +28,11 @@ def test_a_worker_is_ready_for_its_next_task(spark: SparkSession):
 
 
 def test_a_new_worker_has_imported_what_tasks_use(spark: SparkSession):
-    def imported(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Whether this worker, whose function does not need the module, has it from the process it was forked from."""
+    def describe(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """The process this worker was forked from, and whether a module is there that this function does not need."""
+        command, found = " ".join(psutil.Process().parent().cmdline()), "neve.run.spark.patch" in sys.modules
         for _ in batches:
-            yield pa.RecordBatch.from_pydict({"found": ["neve.run.spark.patch" in sys.modules]})
+            yield pa.RecordBatch.from_pydict({"forked_from": [command], "found": [found]})
 
-    assert all(row.found for row in map_in_arrow(spark.range(4), imported, "found boolean").collect())
+    workers = map_in_arrow(spark.range(4), describe, "forked_from string, found boolean").collect()
+    assert {(" neve.run.spark.worker_daemon " in row.forked_from, row.found) for row in workers} == {(True, True)}
