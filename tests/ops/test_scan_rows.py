@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import product
 from pathlib import Path
 
 import pyarrow as pa
@@ -64,31 +63,25 @@ def test_every_way_out_gives_the_rows_that_spark_reads(
     scan = table.scan(where)
     expected = by_id(scan.to_spark().toArrow())
     assert by_id(scan.to_batches("spark").read_all()) == expected
-    assert_limited(table.scan(where, limit=3).to_spark().toArrow(), expected, 3)
-    assert by_id(scan.to_arrow()) == by_id(scan.to_batches().read_all()) == expected
-    assert scan.count() == len(expected)
-    if not scan._runs_in_process("auto"):
-        return
-    for limit, read_ahead in product((0, 3, 1000), (16 << 20, 700)):  # files as a whole, and parts of them
-        monkeypatch.setattr(read_module, "_READ_AHEAD_BYTES", read_ahead)
-        limited, count = table.scan(where, limit=limit), min(limit, len(expected))
-        for found in (limited.to_arrow(), limited.to_batches().read_all(), limited.head(limit)):
-            assert_limited(found, expected, limit)
-        assert (limited.count(), limited.head(2).num_rows) == (count, min(2, count))
-    assert by_id(scan.to_arrow()) == by_id(scan.to_batches().read_all()) == expected
-
-
-def assert_limited(found: pa.Table, rows: list[dict[str, object]], limit: int) -> None:
-    """Check that a result consists of as many of some rows as a limit allows."""
-    assert found.num_rows == min(limit, len(rows))
-    assert all(row in rows for row in found.to_pylist())
-
-
-def test_spark_limits_what_it_reads_for_the_process(table: Table):
     for limit in (0, 3, 1000):
-        limited = table.scan("id % 7 = 3", limit=limit)
-        found = [limited.to_arrow(), limited.to_batches().read_all(), limited.to_spark().toArrow(), limited.head(limit)]
-        assert [rows.num_rows for rows in found] == [min(limit, limited.count())] * 4 == [min(limit, 14)] * 4
+        assert_limited([table.scan(where, limit=limit).to_spark().toArrow()], expected, limit)
+    # Files as a whole, and parts of them. Spark has its own parts.
+    for read_ahead in (16 << 20, 700) if scan._runs_in_process("auto") else (16 << 20,):
+        monkeypatch.setattr(read_module, "_READ_AHEAD_BYTES", read_ahead)
+        assert by_id(scan.to_arrow()) == expected
+        assert by_id(scan.to_batches().read_all()) == expected
+        assert scan.count() == len(expected)
+        for limit in (0, 3, 1000):
+            limited, count = table.scan(where, limit=limit), min(limit, len(expected))
+            found = [limited.to_arrow(), limited.to_batches().read_all(), limited.head(limit)]
+            assert_limited(found, expected, limit)
+            assert (limited.count(), limited.head(2).num_rows) == (count, min(2, count))
+
+
+def assert_limited(results: list[pa.Table], rows: list[dict[str, object]], limit: int) -> None:
+    """Check that each result consists of as many of some rows as a limit allows."""
+    assert [len(result) for result in results] == [min(limit, len(rows))] * len(results)
+    assert all(row in rows for result in results for row in result.to_pylist())
 
 
 @pytest.mark.usefixtures("read_ahead")
