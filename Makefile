@@ -11,7 +11,7 @@ TESTS   ?=    # folders or files for `make test` and `make soak`; by default all
 # The tests start hundreds of processes. If this is set, each compiles everything it imports and takes three times as long.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test docs lint check soak proof mutants bench bench-slopes bench-limits bench-metadata bench-scan bench-dml bench-compaction lock lowest clean
+.PHONY: demo test docs lint check soak proof mutants bench bench-slopes bench-limits bench-metadata bench-scan bench-dml bench-compaction bench-append lock lowest clean
 
 demo: $(READY)
 	$(BIN)/neve demo
@@ -89,6 +89,10 @@ bench-dml: $(READY)
 
 bench-compaction: $(READY)
 	$(BIN)/python -m bench.compaction
+
+# Print what each step of an append costs.
+bench-append: $(READY)
+	$(BIN)/python -m bench.append
 
 $(READY): requirements.lock pyproject.toml
 	$(PYTHON) -c 'import sys; sys.exit(None if (3, 11) <= sys.version_info[:2] < (3, 14) else "Névé needs Python 3.11 to 3.13; set PYTHON=...")'

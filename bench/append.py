@@ -1,6 +1,6 @@
 """What an append of a DataFrame into partitions costs, step by step: read, distribute, hand over to Python, write.
 
-    python -m bench.append                   (NEVE_BENCH_ROWS=6000000 for a larger table)
+    make bench-append                        (NEVE_BENCH_ROWS=6000000 make bench-append for a larger table)
 
 Prints CPU seconds of driver, JVM and Python workers for each step together with those before it, and the share of each
 step in the whole. Cases are interleaved, and numbers are medians over the rounds.
