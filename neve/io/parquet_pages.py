@@ -83,11 +83,11 @@ class ColumnPages:
     first_rows: Rows  # of each page, and the end of the last
 
     def pages_with(self, rows: Rows) -> Rows:
-        """Return the pages that hold some of the rows of the row group, which ascend."""
-        return np.flatnonzero(self.chosen_row_counts(rows))
+        """Return the pages that hold some rows of the row group, given in ascending order."""
+        return np.flatnonzero(self.count_by_page(rows))
 
-    def chosen_row_counts(self, rows: Rows) -> Rows:
-        """Return how many of some rows, which ascend, each page holds."""
+    def count_by_page(self, rows: Rows) -> Rows:
+        """Return how many of some rows, given in ascending order, each page holds."""
         return np.diff(np.searchsorted(rows, self.first_rows))
 
     def row_counts(self, pages: Rows) -> Rows:
@@ -151,8 +151,9 @@ def _statistics_of_pages(column: ColumnPages, kind: int, index: dict[int, Any]) 
 def read_pages(
     stream: Any, path: str, columns: Sequence[ColumnPages], rows: Rows, as_dictionaries: Container[str] = ()
 ) -> list[pa.Array] | None:
-    """Return the values of columns in some rows of the row group, which ascend; None if the index of a page is wrong.
+    """Return the values of columns in some rows of the row group; None if a page does not hold what the index says.
 
+    The rows are given in ascending order.
     Columns whose pages hold the same rows are decoded together: a file for each of them would cost more than its pages.
     """
     pages = [column.pages_with(rows) for column in columns]
@@ -174,7 +175,7 @@ def read_pages(
         table = _decode_pages(parts, as_dictionaries, int(counts.sum()), path)
         if len(rows) < table.num_rows:
             shift = column.first_rows[chosen] - np.append(0, np.cumsum(counts)[:-1])  # pages left out before each page
-            table = table.take(pa.array(rows - np.repeat(shift, column.chosen_row_counts(rows)[chosen])))
+            table = table.take(pa.array(rows - np.repeat(shift, column.count_by_page(rows)[chosen])))
         arrays |= zip(same, map(combine_chunks, table.columns), strict=True)
     return [arrays[n] for n in range(len(columns))]
 

@@ -172,7 +172,7 @@ def _files_to_inspect(
     """Select all files with values in the tuple if a file of a sample lacks such a column, or if they are few."""
     suspects: Mask = np.any(has_tuple_value, axis=1)
     sample = np.flatnonzero(suspects)
-    needs_own_pass = 0 < len(sample) < len(files)
+    needs_own_pass = len(sample) < len(files)
     if not len(sample) or (needs_own_pass and len(sample) <= _SAMPLE_FILES):
         return suspects
     sample = sample[sample_files(spark, files.take(sample))]
