@@ -24,7 +24,7 @@ from neve.catalog.base import NeveCatalog
 from neve.catalog.metadata_files import read_metadata
 from neve.catalog.sql import DATABASE_NAME, EmbeddedCatalog, SqlCatalogMixin
 from neve.catalog.tables import list_tables
-from neve.errors import NeveError
+from neve.errors import NeveError, TableError
 from neve.io.files import read_file, write_new_file
 from neve.io.paths import canonical_path, is_inside, local_path, location_from_property
 from neve.model.metadata import TableMetadata, to_neve_metadata
@@ -32,6 +32,8 @@ from neve.model.properties import properties_of
 
 _NOTE_PREFIX = ".neve-lake-"
 _NOTE_DIGITS, _MAX_NOTE_BYTES = 16, 64 << 10
+_LOCK_WAIT_SECONDS = 10
+_NOT_OF_A_LAKE = (sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_ERROR)  # another file, or without the table of a catalog
 _LAKE_QUERY = "SELECT catalog_name, table_namespace, table_name, metadata_location FROM iceberg_tables"
 
 
@@ -42,9 +44,12 @@ class CatalogEntry:
     name: str
     identifier: Identifier
     metadata_location: str | None = None  # None: it becomes known when the catalog loads the table
+    problem: str = ""  # why a whole lake cannot be asked, which may list the table
 
     def load(self, catalog: NeveCatalog) -> Table:
         """Load the table; an entry of another catalog is read by the location of its metadata."""
+        if self.problem:
+            raise TableError(self.problem)
         if self.metadata_location is None:
             return catalog.load_table(self.identifier)
         io = catalog._load_file_io(EMPTY_DICT, self.metadata_location)
@@ -89,7 +94,10 @@ def select_metadata_in_use(catalog: NeveCatalog, table: Table, locations: Collec
     """Return which of these metadata files of a table are current for another entry, of its catalog or of a lake."""
     folder = local_path(table.metadata_location.rpartition("/")[0])
     notes = [] if folder is None else map(str, Path(folder).glob(f"{_NOTE_PREFIX}*"))
-    in_lakes = {canonical_path(entry.metadata_location or "") for entry in _list_lakes(catalog, table, notes)}
+    entries = _list_lakes(catalog, table, notes)
+    if any(entry.problem for entry in entries):
+        return frozenset(locations)  # any of them may be current there
+    in_lakes = {canonical_path(entry.metadata_location or "") for entry in entries}
     in_use = frozenset(location for location in locations if canonical_path(location) in in_lakes)
     return in_use | catalog.metadata_files_in_use(locations)
 
@@ -121,10 +129,14 @@ def _database_of(catalog: NeveCatalog) -> Path | None:
 
 def _entries_of_lake(database: Path) -> list[CatalogEntry]:
     try:
-        with closing(sqlite3.connect(f"{database.as_uri()}?mode=ro", uri=True)) as connection:
+        uri = f"{database.as_uri()}?mode=ro"
+        with closing(sqlite3.connect(uri, _LOCK_WAIT_SECONDS, uri=True)) as connection:
             rows = connection.execute(_LAKE_QUERY).fetchall()
-    except sqlite3.Error:  # a database of something else, or one that cannot be read
-        return []
+    except sqlite3.Error as e:
+        if e.sqlite_errorcode in _NOT_OF_A_LAKE:
+            return []
+        problem = f"Cannot ask the lake {database.parent}: {e}."
+        return [CatalogEntry(f"the lake {database.parent}", (), problem=problem)]
     return [_entry_of_row(row, f" of the lake {database.parent}") for row in rows]
 
 

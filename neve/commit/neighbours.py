@@ -7,6 +7,10 @@ The catalog is asked, entry by entry. Table ids do not decide: the same metadata
 - A *neighbour* is another table with a folder that contains, equals or lies in one of the table's folders.
 
 Files that a twin or a neighbour references are in use. Where folders are symbolic links, the real folders are compared.
+
+An entry that cannot be read now may be any of these, so clean-up is rejected unless the caller allows it. An entry that
+nobody can read, because its metadata is damaged or gone, counts only if that is in or around the folders of the table.
+
 An entry of a separate catalog that nobody can ask leaves traces only once it commits: metadata files that follow each
 other and are not in the history of the table.
 """
@@ -18,7 +22,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 
-from pyiceberg.exceptions import NoSuchTableError, RESTError
+from pyiceberg.exceptions import NoSuchTableError
 from pyiceberg.io import FileIO
 from pyiceberg.table import Table
 
@@ -28,15 +32,19 @@ from neve.catalog.entries import CatalogEntry, folders_of, list_other_entries
 from neve.catalog.metadata_files import is_metadata_file, read_metadata, version_of
 from neve.commit.reachable_files import find_reachable_files, tree_roots
 from neve.display.format import join_with_and
-from neve.errors import CorruptFile, LimitExceeded, MissingFile, NeveError, UserError
+from neve.errors import CorruptFile, LimitExceeded, MissingFile, UserError
 from neve.io.listing import list_files
 from neve.io.parallel import map_in_threads, reader_count
 from neve.io.paths import canonical_path, local_path, scheme_of
 from neve.model.metadata import TableMetadata, to_neve_metadata
 
 _METADATA_BYTES = 16 << 10  # approximate size of a metadata file
-_ADVICE = (
+_ADVICE_ON_TWINS = (
     "Drop one of the entries without purge, or call allow_shared() to keep the files that the other one references."
+)
+_ADVICE_ON_UNREADABLE = (
+    "Try again when it can be read, drop the entry if its table is damaged, or call allow_shared() to clean up "
+    "regardless of it."
 )
 
 
@@ -61,11 +69,7 @@ class Place:
 
     def overlaps(self, other: Place) -> bool:
         """Return whether a folder of one contains or equals a folder of the other."""
-        return any(
-            f"{one}/".startswith(f"{two}/") or f"{two}/".startswith(f"{one}/")
-            for one in self.folders
-            for two in other.folders
-        )
+        return any(_overlap(one, two) for one in self.folders for two in other.folders)
 
     def is_twin(self, other: Place) -> bool:
         """Return whether both are entries of one table. Tables that were copied keep their id, but share no folder."""
@@ -86,19 +90,35 @@ class Place:
         return [path for paths in reach for path in paths]
 
 
+@dataclass(frozen=True, slots=True)
+class UnreadableEntry:
+    """An entry of a catalog that may share files with the table, and why it cannot be read."""
+
+    name: str
+    reason: str
+
+
 @dataclass(frozen=True)
 class Neighbours:
     """The tables that share files or folders with a table."""
 
     twins: tuple[Place, ...] = ()
     others: tuple[Place, ...] = ()
+    unreadable: tuple[UnreadableEntry, ...] = ()
 
-    def refuse_twins(self, action: str, advice: str = _ADVICE) -> None:
-        """Reject an action that would delete files of another entry of the same table."""
+    def check_deletion(self, action: str, advice: str = "") -> None:
+        """Reject an action that would delete files of another entry of the same table, or of one that is not known."""
         if self.twins:
             names = join_with_and([twin.name for twin in self.twins])
             raise UserError(
-                f"Cannot {action}: the same table has another entry, {names}, which would lose files. {advice}"
+                f"Cannot {action}: the same table has another entry, {names}, which would lose files. "
+                f"{advice or _ADVICE_ON_TWINS}"
+            )
+        if self.unreadable:
+            names = join_with_and([entry.name for entry in self.unreadable])
+            raise UserError(
+                f"Cannot {action}: {names} cannot be read, and may use the same files. {self.unreadable[0].reason} "
+                f"{advice or _ADVICE_ON_UNREADABLE}"
             )
 
     @cached_property
@@ -122,21 +142,37 @@ def find_neighbours(catalog: NeveCatalog, table: Table) -> Neighbours:
     own, entries = Place.of(refresh_table(catalog, table)), list_other_entries(catalog, table, listed)
     locations = [entry.metadata_location or table.metadata_location for entry in entries]
     threads = reader_count(table.io, locations, len(entries) * _METADATA_BYTES)
-    places = map_in_threads(lambda entry: _load_place(entry, catalog), entries, threads)
-    loaded = [place for place in places if place is not None]
+    places = map_in_threads(lambda entry: _load_place(entry, catalog, own), entries, threads)
+    loaded = [place for place in places if isinstance(place, Place)]
+    unreadable = tuple(place for place in places if isinstance(place, UnreadableEntry))
     are_twins = [own.is_twin(place) for place in loaded]
     twins = [place for place, is_twin in zip(loaded, are_twins, strict=True) if is_twin]
     others = [p for p, is_twin in zip(loaded, are_twins, strict=True) if not is_twin and own.overlaps(p)]
     twins += _find_other_histories(own, twins, filter(is_metadata_file, listed))
-    return Neighbours(tuple(twins), tuple(others))
+    return Neighbours(tuple(twins), tuple(others), unreadable)
 
 
-def _load_place(entry: CatalogEntry, catalog: NeveCatalog) -> Place | None:
-    """Return the place of an entry; None if the table was dropped meanwhile, or if nobody can read it."""
+def _load_place(entry: CatalogEntry, catalog: NeveCatalog, own: Place) -> Place | UnreadableEntry | None:
+    """Return the place of an entry; None if its table was dropped, or if nobody can read it and it is elsewhere."""
     try:
         return Place.of(entry.load(catalog), entry.name)
-    except (NoSuchTableError, NeveError, RESTError, OSError):
+    except NoSuchTableError:
         return None
+    except (CorruptFile, LimitExceeded, MissingFile) as e:
+        location = entry.metadata_location
+        return UnreadableEntry(entry.name, str(e)) if location is None or _may_be_inside(location, own) else None
+    except Exception as e:  # a catalog or a storage that is down; every catalog has its own errors
+        return UnreadableEntry(entry.name, f"{type(e).__name__}: {e}" if str(e) else type(e).__name__)
+
+
+def _may_be_inside(metadata_location: str, own: Place) -> bool:
+    """Return whether the table of a metadata file may be in, or around, a folder of another table."""
+    folder = real_folder(metadata_location.rpartition("/")[0].removesuffix("/metadata"))
+    return any(_overlap(folder, own_folder) for own_folder in own.folders)
+
+
+def _overlap(one: str, two: str) -> bool:
+    return f"{one}/".startswith(f"{two}/") or f"{two}/".startswith(f"{one}/")
 
 
 def _find_other_histories(own: Place, twins: Sequence[Place], metadata_files: Iterable[str]) -> list[Place]:

@@ -12,7 +12,11 @@ from neve.cli.options import TableName, one_of, parse_pairs, parse_time
 from neve.display.format import plural
 
 _AllowShared = Annotated[
-    bool, typer.Option("--allow-shared", help="Go on although the same table has another entry; its files are kept.")
+    bool,
+    typer.Option(
+        "--allow-shared",
+        help="Go on although the same table has another entry, whose files are kept, or another entry cannot be read.",
+    ),
 ]
 
 

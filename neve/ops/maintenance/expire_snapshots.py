@@ -4,7 +4,7 @@ Snapshots older than a time expire, except the newest few of each branch and tho
 branches and tags that are too old expire first. Snapshots can also be named. Files are deleted only after the change of
 the table is known to have landed, and only if no remaining snapshot has them as live. A file outside the table's
 locations stays, as it may belong to another table too, and so does a file that another table of the catalog references.
-If the same table has another entry in the catalog, an expiry needs `allow_shared()`.
+If the same table has another entry in the catalog, or another entry cannot be read, an expiry needs `allow_shared()`.
 
 Isolation: lands only if no branch or tag has moved; otherwise everything is planned again.
 Writes: table metadata only. Deletes data files, delete files, manifests, manifest lists and statistics.
@@ -165,7 +165,10 @@ class ExpireSnapshots(Verb[ExpirePlan, ExpireResult]):
         return replace(self, level=cast(CleanupLevel, level))
 
     def allow_shared(self, value: bool = True) -> Self:
-        """Expire snapshots although the same table has another entry; files that the other entry needs are kept."""
+        """Expire snapshots although the same table has another entry, or another entry cannot be read.
+
+        Files that other entries need are kept, as far as they can be read.
+        """
         return replace(self, allows_shared=value)
 
     # -- planning ----------------------------------------------------------------------------------------------------
@@ -206,7 +209,7 @@ class ExpireSnapshots(Verb[ExpirePlan, ExpireResult]):
             return unreachable
         neighbours = find_neighbours(context.catalog, context.iceberg)
         if not self.allows_shared:
-            neighbours.refuse_twins(f"expire snapshots of table {context.name}")
+            neighbours.check_deletion(f"expire snapshots of table {context.name}")
         return unreachable.keep_shared(neighbours.select_shared(chain.from_iterable(unreachable.in_deletion_order)))
 
     # -- running -----------------------------------------------------------------------------------------------------

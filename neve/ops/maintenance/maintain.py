@@ -2,7 +2,8 @@
 
 Each step is a verb of its own with its default options. A step is worth the number of files that a scan of the whole
 table no longer opens, per byte that the step has to read. Manifests come after the files they list, and expiry, which
-saves no scan anything, comes last. A budget of bytes or seconds ends the work early; what was committed stays.
+saves no scan anything, comes last. A budget of bytes or seconds ends the work early; what was committed stays. An
+expiry that could delete files of another table is left out, and the plan says why.
 
 Isolation: that of the verbs.
 Writes: what the verbs write.
@@ -46,6 +47,7 @@ class Proposal:
     files_saved: int  # files a scan of the whole table no longer opens
     bytes_read: int
     budgeted: str = ""  # the part of it within the budget, if not all
+    is_rejected: bool = False  # `why` is the reason
 
     @property
     def pays(self) -> float:
@@ -61,7 +63,7 @@ class MaintenancePlan(ExplainMixin):
     """What would be done; what is most worth doing comes first."""
 
     steps: tuple[Proposal, ...] = ()
-    left_out: tuple[Proposal, ...] = ()  # beyond the budget
+    left_out: tuple[Proposal, ...] = ()  # rejected, or beyond the budget
 
     @property
     def is_empty(self) -> bool:
@@ -73,7 +75,8 @@ class MaintenancePlan(ExplainMixin):
         if self.is_empty:
             return "nothing to do"
         done = [f"{n}. {step}" for n, step in enumerate(self.steps, 1)]
-        return "\n".join([*done, *(f"-  {step} (beyond the budget)" for step in self.left_out)])
+        left_out = (f"-  {step}{'' if step.is_rejected else ' (beyond the budget)'}" for step in self.left_out)
+        return "\n".join([*done, *left_out])
 
     def __str__(self) -> str:
         return self.explain()
@@ -84,14 +87,16 @@ class MaintenanceResult(SummaryMixin):
     """The verbs that ran with their results, in order."""
 
     results: tuple[tuple[str, Any], ...] = ()
-    not_done: tuple[Proposal, ...] = ()  # steps beyond the budget
+    not_done: tuple[Proposal, ...] = ()  # steps beyond the budget, or rejected
     seconds: float = 0.0
 
     @property
     def summary(self) -> str:
         """What happened, in a few words."""
         done = "; ".join(f"{verb}: {result.summary}" for verb, result in self.results) or "nothing to do"
-        return f"{done}; {plural(len(self.not_done), 'step')} beyond the budget" if self.not_done else done
+        beyond = [step for step in self.not_done if not step.is_rejected]
+        rejected = [f"{step.verb} rejected" for step in self.not_done if step.is_rejected]
+        return "; ".join([done, *([f"{plural(len(beyond), 'step')} beyond the budget"] if beyond else []), *rejected])
 
 
 @dataclass(frozen=True)
@@ -112,10 +117,12 @@ class Maintain(Verb[MaintenancePlan, MaintenanceResult]):
 
     def _plan(self, context: TableContext) -> MaintenancePlan:
         proposals = propose_steps(context)
+        possible = [step for step in proposals if not step.is_rejected]
+        left_out = [step for step in proposals if step.is_rejected]
         if self.max_bytes is None:
-            return MaintenancePlan(proposals)
-        room, steps, left_out = self.max_bytes, [], []
-        for step in proposals:
+            return MaintenancePlan(tuple(possible), tuple(left_out))
+        room, steps = self.max_bytes, []
+        for step in possible:
             if step.bytes_read <= room:
                 steps.append(step)
                 room -= step.bytes_read
@@ -160,7 +167,7 @@ _VERBS: dict[str, Callable[[TableContext], Any]] = {
     "rewrite_position_deletes": lambda context: RewritePositionDeletes(context).equality_deletes(),
     "remove_dangling_deletes": RemoveDanglingDeletes,
     "rewrite_manifests": RewriteManifests,
-    "expire_snapshots": lambda context: ExpireSnapshots(context).allow_shared(),  # the proposal names what is kept
+    "expire_snapshots": ExpireSnapshots,
 }
 _COMPACTIONS: dict[str, Callable[[TableContext], RewriteDataFiles]] = {
     "rewrite_data_files": RewriteDataFiles,
@@ -196,14 +203,22 @@ def _proposals(context: TableContext, compaction: RewritePlan | None) -> Iterato
         why = f"{plural(manifests.manifests, 'manifest')} of {plural(manifests.files, 'file')}"
         yield Proposal("rewrite_manifests", why, max(fewer, 0), sum(g.bytes for g in manifests.groups))
     if context.may_delete_files:
+        yield from _expiry_proposals(context)
+
+
+def _expiry_proposals(context: TableContext) -> Iterator[Proposal]:
+    try:
         expiry = _VERBS["expire_snapshots"](context).plan()
-        if expiry.snapshot_ids or expiry.refs:
-            refs = f"{plural(len(expiry.refs), 'old reference')}, " if expiry.refs else ""
-            files = plural(len(expiry.files), "file")
-            why = f"{refs}{plural(len(expiry.snapshot_ids), 'old snapshot')}, {files} that only they reference"
-            if expiry.left.shared:
-                why += f", {plural(len(expiry.left.shared), 'file')} kept for other tables"
-            yield Proposal("expire_snapshots", why, 0, 1)
+    except UserError as e:  # it could delete files of another table
+        yield Proposal("expire_snapshots", str(e), 0, 1, is_rejected=True)
+        return
+    if expiry.snapshot_ids or expiry.refs:
+        refs = f"{plural(len(expiry.refs), 'old reference')}, " if expiry.refs else ""
+        files = plural(len(expiry.files), "file")
+        why = f"{refs}{plural(len(expiry.snapshot_ids), 'old snapshot')}, {files} that only they reference"
+        if expiry.left.shared:
+            why += f", {plural(len(expiry.left.shared), 'file')} kept for other tables"
+        yield Proposal("expire_snapshots", why, 0, 1)
 
 
 def _data_file_proposals(context: TableContext, small: RewritePlan) -> Iterator[Proposal]:

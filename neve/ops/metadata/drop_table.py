@@ -2,7 +2,8 @@
 
 A purge deletes all files that the table's metadata references, over all snapshots: data files, delete files, manifests,
 statistics and metadata. Files outside the table's locations, which the table did not write, stay and are reported, and
-so do files that another table of the catalog references. A table with another entry in the catalog cannot be purged.
+so do files that another table of the catalog references. A table with another entry in the catalog cannot be purged,
+nor one of a catalog with entries that cannot be read.
 A REST server deletes the files of its tables itself.
 
 Isolation: none. What a concurrent writer commits after the metadata was read and before the drop is left behind.
@@ -61,7 +62,7 @@ def drop_table(catalog: NeveCatalog, name: str | tuple[str, ...], *, purge: bool
             "to another table. Drop it without purge."
         )
     neighbours = find_neighbours(catalog, table)
-    neighbours.refuse_twins(f"purge table {'.'.join(table.name())}", "Drop it without purge.")
+    neighbours.check_deletion(f"purge table {'.'.join(table.name())}", "Drop the table without purge.")
     if isinstance(catalog, RestCatalogMixin):
         catalog.purge_table(table.name())
         return DropResult()

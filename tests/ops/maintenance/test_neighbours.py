@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Callable
+import sqlite3
+from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +16,11 @@ from pyiceberg.catalog import load_catalog
 from pyiceberg.catalog.sql import SqlCatalog
 
 import neve
+from neve.catalog import open_catalog
+from neve.catalog.sql import EmbeddedCatalog
 from neve.errors import UserError
 from neve.ops.verb import Execution
+from tests.support.servers import rest_server
 from tests.support.tables import local
 
 FAR = 2**50
@@ -260,12 +265,132 @@ def test_places_that_cannot_be_meant_are_refused(
     assert lake.tables() == [] and [path.name for path in tmp_path.iterdir()] == ["lake"]
 
 
-def test_an_entry_that_cannot_be_read_stops_nobody(tmp_path: Path):
+def damage(table: neve.Table) -> None:
+    local(head(table)).write_text("{")
+
+
+def lose(table: neve.Table) -> None:
+    local(head(table)).unlink()
+
+
+def make_unreadable(table: neve.Table) -> None:
+    """Let the storage fail when the metadata is read, as a disk does that is down for a moment."""
+    path = local(head(table))
+    path.rename(path.with_suffix(".moved"))
+    path.mkdir()
+
+
+@pytest.mark.parametrize("harm", [damage, lose])
+def test_a_damaged_table_elsewhere_stops_nobody(tmp_path: Path, harm: Callable[[neve.Table], None]):
     lake = neve.connect(tmp_path / "lake")
     table, broken = lived(lake), lived(lake, "db.broken")
-    local(head(broken)).write_text("{")
+    harm(broken)
     assert expire(table).execute().files_deleted > 2
     assert orphans(table).execute().orphans == ()
+
+
+@pytest.mark.parametrize(("harm", "is_inside"), [(damage, True), (lose, True), (make_unreadable, False)])
+def test_an_entry_that_cannot_be_read_stops_clean_up(
+    tmp_path: Path, harm: Callable[[neve.Table], None], is_inside: bool
+):
+    """It may use files of the table: it lies inside, or it may be anywhere and is back in a moment."""
+    lake = neve.connect(tmp_path / "lake")
+    table = lived(lake)
+    location = f"{table.context.metadata.location}/data" if is_inside else None
+    broken = lived(lake, "db.broken", location=location)
+    harm(broken)
+    all_old(tmp_path)
+    before = files_below(tmp_path)
+    for cleanup in CLEANUPS.values():
+        with pytest.raises(
+            UserError, match=r"db\.broken cannot be read, and may use the same files\. .*\.metadata\.json"
+        ):
+            cleanup(lake, table)
+    assert files_below(tmp_path) == before and ids(table) == [2]
+    assert expire(table).allow_shared().execute().files_deleted > 2
+    assert orphans(table).allow_shared().plan().other_tables == ((location,) if is_inside else ())
+
+
+def test_a_server_that_cannot_load_an_entry_stops_clean_up(tmp_path: Path):
+    with rest_server(EmbeddedCatalog(tmp_path / "lake")) as server:
+        lake = neve.connect(catalog=open_catalog("rest", type="rest", uri=server.uri))
+        table, _ = lived(lake), lived(lake, "db.b")
+
+        def is_down(handler: Any, method: str, path: str) -> bool:
+            is_b = path.endswith("/tables/b")
+            if is_b:
+                handler.answer(503)
+            return is_b
+
+        server.fault = is_down
+        before = files_below(tmp_path)
+        for cleanup in CLEANUPS.values():
+            with pytest.raises(UserError, match=r"db\.b cannot be read, and may use the same files"):
+                cleanup(lake, table)
+        assert files_below(tmp_path) == before
+        server.fault = None
+        assert expire(table).execute().files_deleted > 2
+
+
+@pytest.fixture
+def table_in_a_busy_lake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[neve.Lake, neve.Table]]:
+    """A table in the folder of another lake, whose catalog somebody has locked."""
+    lake = neve.connect(tmp_path / "second")
+    neve.connect(tmp_path / "first").create_table("db.other", "id bigint")
+    keep_one = {"write.metadata.delete-after-commit.enabled": "true", "write.metadata.previous-versions-max": "1"}
+    table = lived(lake, location=f"file://{tmp_path}/first/t", properties=keep_one)
+    monkeypatch.setattr("neve.catalog.entries._LOCK_WAIT_SECONDS", 0.1)
+    with closing(sqlite3.connect(tmp_path / "first" / "catalog.db", isolation_level=None)) as holder:
+        holder.execute("PRAGMA journal_mode = DELETE")  # as on file systems without shared memory; readers wait
+        holder.execute("BEGIN EXCLUSIVE")
+        yield lake, table
+
+
+def test_a_lake_that_is_busy_stops_clean_up(table_in_a_busy_lake: tuple[neve.Lake, neve.Table], tmp_path: Path):
+    lake, table = table_in_a_busy_lake
+    before = files_below(tmp_path)
+    for cleanup in CLEANUPS.values():
+        with pytest.raises(UserError, match=rf"the lake {tmp_path}/first cannot be read.*database is locked"):
+            cleanup(lake, table)
+    assert files_below(tmp_path) == before
+    assert expire(table).allow_shared().execute().files_deleted > 2
+
+
+def test_metadata_is_not_retired_while_a_lake_is_busy(
+    table_in_a_busy_lake: tuple[neve.Lake, neve.Table], tmp_path: Path
+):
+    _, table = table_in_a_busy_lake
+    before = files_below(tmp_path)
+    for value in "abc":
+        table.set_properties(x=value)
+    assert before < files_below(tmp_path)
+
+
+@pytest.mark.parametrize("content", ["a text", "another database"])
+def test_a_file_that_is_not_a_catalog_stops_nobody(tmp_path: Path, content: str):
+    database = tmp_path / "catalog.db"
+    if content == "a text":
+        database.write_text("not a database " * 100)
+    else:
+        with closing(sqlite3.connect(database)) as connection:
+            connection.execute("CREATE TABLE albums (title TEXT)")
+    assert expire(lived(neve.connect(tmp_path / "lake"))).execute().files_deleted > 2
+
+
+def test_maintenance_leaves_out_an_expiry_that_could_harm_another_entry(tmp_path: Path):
+    lake = neve.connect(tmp_path / "lake")
+    table = lived(lake, properties={"history.expire.max-snapshot-age-ms": "0"})
+    for id_ in range(6):
+        table.append([{"id": id_}])
+    twin = lake.register_table("db.b", head(table))
+    plan = table.refresh().maintain().plan()
+    (rejected,) = plan.left_out
+    assert rejected.is_rejected and "another entry, db.b" in plan.explain()
+    assert "beyond the budget" not in plan.explain()
+    result = table.refresh().maintain().execute()
+    assert "rewrite_data_files" in dict(result.results) and result.summary.endswith("; expire_snapshots rejected")
+    assert ids(twin) == ids(table)
+    assert len(table.refresh().context.metadata.snapshots) > 8
 
 
 def test_pyiceberg_catalogs_are_asked_too(tmp_path: Path):
