@@ -7,10 +7,11 @@ from zlib import crc32
 
 import pytest
 
-from neve.ops.rows import apply_change
 from neve.plan import row_change
-from neve.run.spark import patch, rewrite, write
+from neve.run.spark import write
+from neve.run.spark.writing_job import LocalLimits
 
+SOURCE_BYTES = 32 << 20
 ENGINES = ("process", "carry", "spark")
 
 
@@ -23,9 +24,7 @@ def use_engine(monkeypatch: pytest.MonkeyPatch, engine: str) -> None:
     in_process, found_here = (1 << 40 if engine in names else -1 for names in (("process",), ("process", "carry")))
     monkeypatch.setattr(row_change, "MAX_ARROW_BYTES", found_here)
     monkeypatch.setattr(write, "MAX_COLLECTED_BYTES", found_here)
-    monkeypatch.setattr(patch, "MAX_LOCAL_BYTES", in_process)
-    monkeypatch.setattr(rewrite, "MAX_LOCAL_BYTES", in_process)
-    monkeypatch.setattr(apply_change, "MAX_CARRIED_BYTES", in_process)
+    monkeypatch.setattr(LocalLimits, "of", lambda spark: LocalLimits(in_process, in_process, SOURCE_BYTES))
 
 
 @pytest.fixture(autouse=True)

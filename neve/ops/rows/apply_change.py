@@ -33,10 +33,10 @@ from neve.plan.row_change import stays_in_partition_and_order
 from neve.run.change_tally import CHANGE_COLUMNS, CLAUSE_COLUMN, FILE_COLUMN, Tally
 from neve.run.find_rows import tally_matching_rows, tally_rows
 from neve.run.read.tasks import build_task_table
-from neve.run.spark.patch import MAX_CARRIED_BYTES, PatchJob
+from neve.run.spark.patch import PatchJob
 from neve.run.spark.session import quiet_errors
 from neve.run.spark.write import collect_changes, count_changes, write_changes
-from neve.run.spark.writing_job import persisted
+from neve.run.spark.writing_job import LocalLimits, persisted
 from neve.run.write.data_files import write_arrow_table
 from neve.run.write.delete_files import write_deletes
 from neve.run.write.patch import Patch
@@ -139,8 +139,7 @@ class ChangeExecution:
             return []
         job = self._patch_job(touched, tally, changes).of_changed_rows()
         with self.execution.phase("write"):
-            is_small = isinstance(changes, pa.Table) and touched.plan.stats.bytes <= MAX_CARRIED_BYTES
-            files = job.write_together() if is_small else self._redistribute(job)
+            files = job.write_together() if job.has_few_changes else self._redistribute(job)
         self.written_paths += files["file_path"].to_pylist()
         return [files]
 
@@ -200,7 +199,8 @@ class ChangeExecution:
     def _patch_job(self, touched: TouchedFiles, tally: Tally, changes: DataFrame | pa.Table | None) -> PatchJob:
         tasks = build_task_table(touched.files, touched.plan.deletes, touched.plan.attached)
         patch = Patch(self.context.facts, self._write_target(), self.change.effects, self.change.assigned_columns)
-        job = PatchJob(self.context.spark, patch, tasks, tally.removed_positions)
+        limits = LocalLimits.of(self.context.running_spark())
+        job = PatchJob(self.context.spark, patch, tasks, tally.removed_positions, limits)
         if changes is None:
             return job
         removes = [number for number, is_removed in enumerate(self.change.effects.removes) if is_removed]

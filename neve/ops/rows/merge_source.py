@@ -51,13 +51,11 @@ from neve.run.spark.input_rows import as_arrow, create_dataframe, with_spark_typ
 from neve.run.spark.parquet_scan import KeyFilter
 from neve.run.spark.session import is_case_sensitive, is_classic
 from neve.run.spark.types import spark_type
-from neve.run.spark.writing_job import is_persisted, persisted
+from neve.run.spark.writing_job import LocalLimits, is_persisted, persisted
 
 SOURCE_ROW = "__neve_source_row"  # a number for each row
 
 _MAX_LISTED_KEYS = 200  # up to this many distinct keys are listed; more become a range
-_MAX_BROADCAST_BYTES = 32 << 20  # the largest source that every task may hold
-_MAX_TASK_BYTES = 8 << 20  # the largest part of a source that a task returns
 _MIN_INT, _MAX_INT = -(1 << 31), (1 << 31) - 1
 _FAST_LOOKUP_TYPES = (sp.IntegralType, sp.DateType, sp.TimestampType, sp.TimestampNTZType)
 _UUID_PATTERN = "^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$"  # the text that Spark sees
@@ -95,7 +93,7 @@ class MergeSource:
     def is_small(self) -> bool:
         """True if every task may hold a copy. Decided once, as Spark's estimate changes when the frame is computed."""
         size = _estimated_bytes(self.numbered_frame) if self.table is None else self.table.nbytes
-        return size is not None and size <= _MAX_BROADCAST_BYTES
+        return size is not None and size <= _max_source_bytes(self.frame)
 
     def keys(self, equalities: Sequence[Equality], schema: Schema, alias: str, *, are_all: bool) -> SourceKeys | None:
         """Return which rows of the target can match by the keys of the source; None if no key is usable.
@@ -289,15 +287,19 @@ def open_merge_source(context: TableContext, source_input: Any, *, has_columns: 
 
 def _collect_small_source(frame: DataFrame) -> pa.Table | None:
     """Return the rows of a frame if Spark expects few and they are few; None if they would not come back the same."""
-    size = _estimated_bytes(frame)
-    if size is None or size > _MAX_BROADCAST_BYTES or len({*frame.columns}) < len(frame.columns):
+    size, limit = _estimated_bytes(frame), _max_source_bytes(frame)
+    if size is None or size > limit or len({*frame.columns}) < len(frame.columns):
         return None
     with translate_spark_errors("MERGE USING"):
-        rows = collect_if_small(frame, _MAX_BROADCAST_BYTES, _MAX_TASK_BYTES)
+        rows = collect_if_small(frame, limit, limit // 2)
     with suppress(UserError):  # a type that only Spark has
         if rows is not None and create_dataframe(frame.sparkSession, rows.slice(0, 0)).dtypes == frame.dtypes:
             return rows
     return None
+
+
+def _max_source_bytes(frame: DataFrame) -> int:
+    return LocalLimits.of(frame.sparkSession).source
 
 
 def _estimated_bytes(frame: DataFrame) -> int | None:

@@ -5,21 +5,28 @@ tuple and the rows, both as compressed Arrow data. Spark's shuffle brings equal 
 large for one task and joins what is small. Spill, speculation, lost executors and retries stay Spark's business. The
 tasks behind the exchange write the rows without splitting them again.
 
+In this process, no rows are moved: threads read and split them, and hand each part to the writer of its partition.
+
 A sort order that spans tasks needs the keys of single rows, so sorted tables are distributed by `distribution`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from os import cpu_count
+from threading import Lock
+from uuid import uuid4
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
 from neve.errors import UserError
+from neve.io.parallel import map_in_threads
 from neve.run.spark.arrow_exchange import Batches, from_ipc, map_in_arrow, to_ipc
 from neve.run.spark.writing_job import PROBLEMS, ReportedProblem, TaskOutput, run_writing_job
-from neve.run.write.data_files import join_small_batches, write_pieces
+from neve.run.write.data_files import DataFileWriter, data_file_entries, join_small_batches, write_pieces
 from neve.run.write.partitioning import FileNames, PartitionRows
 from neve.run.write.rolling_writer import WrittenFile
 from neve.run.write.store_assignment import assign_rows
@@ -42,6 +49,8 @@ _SCHEMA = pa.schema(
 _SPLIT_ROWS, _SPLIT_BYTES = 1 << 20, 64 << 20  # rows and bytes that a task splits at once
 _PAYLOAD_BYTES = 128 << 10  # of rows in one Spark row, before compression: a thousand of them make an Arrow batch
 _SIZE_BYTES = 8  # of the size before compression, at the beginning of a payload
+_WRITERS_PER_CORE = 4  # writers of this process: threads rarely wait for the same one
+_BUFFERED_BYTES, _OPEN_FILES = 512 << 20, 256  # of all writers of this process: rows that wait for a row group, files
 _SHUFFLED_PER_WRITTEN = 2.5  # bytes in the shuffle for one byte of Parquet
 _ADVISORY = "spark.sql.adaptive.advisoryPartitionSizeInBytes"
 
@@ -64,6 +73,28 @@ class ColumnExchange:
         self.target.check()
         options = {_ADVISORY: f"{int(self.target.target_file_size * _SHUFFLED_PER_WRITTEN)}b"}
         return run_writing_job(frame, self._write, self.target, options, exchange=self._exchange, holds_rows=holds_rows)
+
+    def run_in_process(self, inputs: Sequence[pa.RecordBatch]) -> list[TaskOutput]:
+        """Run the source on each input in a thread of this process, and write the rows there, without Spark."""
+        self.target.check()
+        writers = _SharedWriters(self.target)
+
+        def distribute(rows: pa.RecordBatch) -> list[pa.Table]:
+            notes: list[pa.Table] = []
+            for batch in join_small_batches(self.source([rows], notes), _SPLIT_ROWS, _SPLIT_BYTES):
+                assigned = assign_rows(batch, self.target.file_schema, self.target.arrow_schema)
+                writers.write(self.target.partitioner.split_by_partition(assigned))
+            return notes
+
+        try:
+            notes = [note for each in map_in_threads(distribute, inputs, cpu_count() or 1) for note in each]
+            files = writers.close()
+        except BaseException:
+            writers.abandon()
+            raise
+        if self.describe_files is not None:
+            notes.append(self.describe_files(files))
+        return [TaskOutput(data_file_entries(files, self.target), pa.concat_tables(notes) if notes else None)]
 
     def _exchange(self, frame: DataFrame) -> DataFrame:
         split = map_in_arrow(frame, self._split_function(), _DDL)
@@ -90,6 +121,36 @@ class ColumnExchange:
         if self.describe_files is not None:
             notes.append(self.describe_files(files))
         return files, pa.concat_tables(notes) if notes else None
+
+
+class _SharedWriters:
+    """Writers that several threads use at the same time; all rows of a partition go to the same one."""
+
+    def __init__(self, target: WriteTarget) -> None:
+        count = _WRITERS_PER_CORE * (cpu_count() or 1)
+        share = target.with_options(buffered_bytes=_BUFFERED_BYTES // count, open_files=max(_OPEN_FILES // count, 1))
+        write_id = str(uuid4())
+        self._writers = [DataFileWriter(share, FileNames(n, 0, write_id), is_clustered=False) for n in range(count)]
+        self._locks = [Lock() for _ in range(count)]
+
+    def write(self, pieces: Iterable[PartitionRows]) -> None:
+        """Write rows of some partitions; those of a writer that is busy wait until the others are done."""
+        waiting: dict[int, list[PartitionRows]] = defaultdict(list)
+        for piece in pieces:
+            waiting[hash(piece.key) % len(self._writers)].append(piece)
+        for number in sorted(waiting, key=lambda n: self._locks[n].locked()):
+            with self._locks[number]:
+                self._writers[number].write(waiting[number])
+
+    def close(self) -> list[WrittenFile]:
+        """Finish all files; they have reached the disk when this returns."""
+        closed = map_in_threads(DataFileWriter.close, self._writers, cpu_count() or 1)
+        return [file for files in closed for file in files]
+
+    def abandon(self) -> None:
+        """Remove all files."""
+        for writer in self._writers:
+            writer.abandon()
 
 
 def _payloads(rows: pa.RecordBatch, target: WriteTarget) -> pa.RecordBatch:

@@ -29,14 +29,14 @@ from neve.run.spark.input_rows import create_dataframe
 from neve.run.spark.read_columns import column_by_name
 from neve.run.spark.types import spark_schema
 from neve.run.spark.write import write_dataframe
-from neve.run.spark.writing_job import MAX_LOCAL_BYTES, run_tasks_in_process, run_writing_job, written_entries
+from neve.run.spark.writing_job import LocalLimits, run_tasks_in_process, run_writing_job, written_entries
 from neve.run.write.data_files import write_arrow_table, write_batches
 from neve.run.write.partitioning import FileNames
 from neve.run.write.patch import FILE_TASK_COLUMN, Patch
 from neve.run.write.rolling_writer import WrittenFile
 
 _GROUP = "__neve_group"
-MAX_CARRIED_BYTES = 512 << 20  # of files whose changed rows are read in one process
+_MAX_CHANGED_BYTES = 64 << 20  # of changed rows that this process holds at once, as they are stored in files
 
 
 @dataclass(frozen=True)
@@ -47,6 +47,7 @@ class PatchJob:
     patch: Patch
     tasks: pa.Table  # of `build_task_table`, with ordinals
     positions: Mapping[int, PositionSet]  # of the rows that change, by ordinal
+    limits: LocalLimits
     changes: DataFrame | pa.Table | None = None  # rows with `CHANGE_COLUMNS` and the new values; None: rows are removed
     groups: int | None = None  # tasks that files are assigned to; None: as many as their bytes are worth
 
@@ -71,15 +72,18 @@ class PatchJob:
     def write_redistributed(self) -> pa.Table:
         """Rewrite the files after distributing their rows by their new partition."""
         patch, target = self.patch, self.patch.target
-        if self._is_small and not target.write_order.fields:
-            return replace(self, groups=1).write_in_place()
-        if not self.exchanges_columns:
-            return write_dataframe(self.patched_rows(), target)
 
         def source(batches: Iterable[pa.RecordBatch], notes: list[pa.Table]) -> Iterator[pa.RecordBatch]:
             return patch.patched_rows(batches)
 
-        return written_entries(ColumnExchange(target, source).run(self._tasks_and_changes(), holds_rows=False), target)
+        exchange = ColumnExchange(target, source)
+        if self._is_small and ColumnExchange.suits(target):
+            return written_entries(exchange.run_in_process(self._task_inputs()), target)
+        if self._is_small and not target.write_order.fields:
+            return replace(self, groups=1).write_in_place()
+        if not self.exchanges_columns:
+            return write_dataframe(self.patched_rows(), target)
+        return written_entries(exchange.run(self._tasks_and_changes(), holds_rows=False), target)
 
     @property
     def exchanges_columns(self) -> bool:
@@ -90,6 +94,13 @@ class PatchJob:
     def of_changed_rows(self) -> PatchJob:
         """Return the same job for the changed rows alone; the files are not rewritten."""
         return replace(self, patch=replace(self.patch, only_changed=True))
+
+    @property
+    def has_few_changes(self) -> bool:
+        """True if the changed rows are read and written in this process."""
+        rows = sum(self.positions[ordinal].cardinality for ordinal in self.tasks["ordinal"].to_pylist())
+        size = rows * self.patch.target.average_row_bytes
+        return isinstance(self.changes, pa.Table) and size <= _MAX_CHANGED_BYTES and self._bytes <= self.limits.carried
 
     def write_together(self) -> pa.Table:
         """Read the rows in this process, and write them there as one table: sorted, and few files."""
@@ -111,9 +122,12 @@ class PatchJob:
 
     @property
     def _is_small(self) -> bool:
-        """True if the files are rewritten in this process: a Spark job would cost more than the rows."""
-        size = pc.sum(self.tasks["file_size_in_bytes"]).as_py()
-        return not isinstance(self.changes, DataFrame) and size <= MAX_LOCAL_BYTES
+        """True if the files are rewritten in this process."""
+        return not isinstance(self.changes, DataFrame) and self._bytes <= self.limits.rewritten
+
+    @property
+    def _bytes(self) -> int:
+        return int(pc.sum(self.tasks["file_size_in_bytes"]).as_py())
 
     @property
     def _columns(self) -> list[str]:

@@ -45,7 +45,7 @@ from neve.run.spark.distribution import (
 from neve.run.spark.read import read_dataframe
 from neve.run.spark.store_assignment import assign_dataframe
 from neve.run.spark.writing_job import (
-    MAX_LOCAL_BYTES,
+    LocalLimits,
     TaskOutput,
     WritingTask,
     run_tasks_in_process,
@@ -114,11 +114,8 @@ class RewriteJob:
         targets = {group.group_id: self._target_of(group) for group in groups}
         task = self._reading_task({group: target.only_partition for group, target in targets.items()})
         targets[groups[0].group_id].check()
-        if sum(group.bytes for group in groups) <= MAX_LOCAL_BYTES:
-            table, count = _task_table_of(groups)
-            rows = table.select(_TASK_COLUMNS).combine_chunks().to_batches()[0]
-            inputs = [rows.filter(pc.equal(table[_TASK].combine_chunks(), task)) for task in range(count)]
-            outputs = run_tasks_in_process(inputs, task, self.target)
+        if self._is_local(groups):
+            outputs = run_tasks_in_process(_task_inputs(*_task_table_of(groups)), task, self.target)
         else:
             outputs = run_writing_job(
                 self._spread_tasks(*_task_table_of(groups)), task, self.target, {}, holds_rows=False
@@ -144,7 +141,15 @@ class RewriteJob:
             return _note(is_before=False, checksum=_checksum_of_files(files, target))
 
         exchange = ColumnExchange(target, self._row_source(), describe_files if self.verifies else None)
-        return self._collect_groups(tuple(groups), exchange.run(self._exchange_tasks(groups), holds_rows=False))
+        tasks = _exchange_tasks(groups)
+        if self._is_local(groups):
+            outputs = exchange.run_in_process(_task_inputs(*tasks))
+        else:
+            outputs = exchange.run(self._spread_tasks(*tasks), holds_rows=False)
+        return self._collect_groups(tuple(groups), outputs)
+
+    def _is_local(self, groups: Sequence[FileGroup]) -> bool:
+        return sum(group.bytes for group in groups) <= LocalLimits.of(self.spark).rewritten
 
     def prepare_sorted_rewrite(self, group: FileGroup, spread: TotalOrder) -> Callable[[], RewrittenGroups]:
         """Return a job that rewrites a group in a total order; several may run at the same time."""
@@ -250,12 +255,6 @@ class RewriteJob:
         lineage = ("_row_id", "_last_updated_sequence_number") if self.target.options.row_lineage else ()
         return assign_dataframe(read_dataframe(self.spark, group.scan, self.facts, lineage), self.target.file_schema)
 
-    def _exchange_tasks(self, groups: Sequence[FileGroup]) -> DataFrame:
-        """Return one row per file or part of a file, for as many tasks as the bytes of all groups are worth."""
-        parts = split_large_files(pa.concat_tables([_file_tasks(group) for group in groups]), _EXCHANGE_SPLIT_BYTES)
-        count = group_count(parts["file_size_in_bytes"].to_numpy() // parts["parts"].to_numpy())
-        return self._spread_tasks(_task_table(parts, count), count)
-
     def _spread_tasks(self, table: pa.Table, count: int) -> DataFrame:
         spread = self.spark.createDataFrame(table).repartitionById(max(count, 1), F.col(_TASK).cast("int"))
         return spread.sortWithinPartitions("place").select(*_TASK_COLUMNS)
@@ -269,6 +268,19 @@ def _task_table_of(groups: Sequence[FileGroup]) -> tuple[pa.Table, int]:
         tables.append(_task_table(parts, group.output_files, count, group.group_id))
         count = int(tables[-1][_TASK].to_numpy().max(initial=count - 1)) + 1
     return pa.concat_tables(tables), count
+
+
+def _exchange_tasks(groups: Sequence[FileGroup]) -> tuple[pa.Table, int]:
+    """Return one row per file or part of a file, for as many tasks as the bytes of all groups are worth."""
+    parts = split_large_files(pa.concat_tables([_file_tasks(group) for group in groups]), _EXCHANGE_SPLIT_BYTES)
+    count = group_count(parts["file_size_in_bytes"].to_numpy() // parts["parts"].to_numpy())
+    return _task_table(parts, count), count
+
+
+def _task_inputs(table: pa.Table, count: int) -> list[pa.RecordBatch]:
+    """Return what each task gets, in this process."""
+    rows = table.select(_TASK_COLUMNS).combine_chunks().to_batches()[0]
+    return [rows.filter(pc.equal(table[_TASK].combine_chunks(), task)) for task in range(count)]
 
 
 def _file_tasks(group: FileGroup) -> pa.Table:

@@ -36,6 +36,7 @@ from neve.run.spark.java import find_java, launcher_home
 FIELD_ID_OPTION = "spark.sql.parquet.fieldId.read.enabled"
 _DOUBLE_QUOTED = ("spark.sql.ansi.enabled", "spark.sql.ansi.doubleQuotedIdentifiers")  # both, or it has no effect
 
+_LOCAL_MASTER = re.compile(r"local(\[|$)")
 _STAGING_OPTIONS = ("spark.wap.id", "spark.wap.branch")
 
 _JAVA_OPTIONS = "spark.driver.extraJavaOptions"
@@ -90,7 +91,7 @@ def local_session(master: str = "local[*]", options: Mapping[str, str] | None = 
         "spark.python.sql.dataFrameDebugging.enabled": "false",
         FIELD_ID_OPTION: "true",
         # Workers are forked with all imports done. Executors on other machines might not have this package.
-        **({_DAEMON_OPTION: _DAEMON} if re.match(r"local(\[|$)", master) else {}),
+        **({_DAEMON_OPTION: _DAEMON} if _LOCAL_MASTER.match(master) else {}),
         **own_options,
     }
     builder = SparkSession.builder.master(master).appName("neve")
@@ -123,6 +124,11 @@ def _is_on(spark: SparkSession, name: str) -> bool:
 def is_classic(spark: SparkSession) -> bool:
     """Return whether the session uses a JVM of this process, not Spark Connect."""
     return hasattr(spark, "_jvm")
+
+
+def has_other_machines(spark: SparkSession | None) -> bool:
+    """Return whether jobs may run on more than this machine; a session that has not been started yet will be local."""
+    return spark is not None and not (is_classic(spark) and _LOCAL_MASTER.match(str(spark.sparkContext.master)))
 
 
 @contextmanager

@@ -25,13 +25,29 @@ from neve.io.files import delete_files
 from neve.io.parallel import map_in_threads
 from neve.run.spark.arrow_exchange import from_ipc, to_ipc
 from neve.run.spark.arrow_job import MEASURED, run_in_arrow
-from neve.run.spark.session import is_classic, temporary_options
+from neve.run.spark.session import has_other_machines, is_classic, temporary_options
 from neve.run.write.data_files import data_file_entries
 from neve.run.write.partitioning import FileNames
 from neve.run.write.rolling_writer import WrittenFile
 from neve.run.write.target import WriteTarget
 
-MAX_LOCAL_BYTES = 128 << 20  # of files that are rewritten in this process, because a Spark job would cost more
+
+@dataclass(frozen=True, slots=True)
+class LocalLimits:
+    """The bytes up to which work is done in this process, because a Spark job would cost more."""
+
+    rewritten: int  # files that are read and written
+    carried: int  # files of which only the changed rows are read
+    source: int  # rows of the source of a MERGE
+
+    @classmethod
+    def of(cls, spark: SparkSession | None) -> LocalLimits:
+        """Return the limits for a session, or for one that has not been started yet."""
+        return _BESIDE_OTHER_MACHINES if has_other_machines(spark) else _ON_ONE_MACHINE
+
+
+_BESIDE_OTHER_MACHINES = LocalLimits(rewritten=128 << 20, carried=512 << 20, source=32 << 20)
+_ON_ONE_MACHINE = LocalLimits(rewritten=512 << 20, carried=4 << 30, source=128 << 20)
 
 Batches = Iterable[pa.RecordBatch]
 WritingTask = Callable[[Batches, FileNames], tuple[list[WrittenFile], pa.Table | None]]

@@ -18,8 +18,7 @@ from pyspark.storagelevel import StorageLevel
 import neve
 from neve import Table
 from neve.errors import UnsupportedFeature, UserError
-from neve.ops.rows import merge_source
-from neve.run.spark.writing_job import is_persisted
+from neve.run.spark.writing_job import LocalLimits, is_persisted
 from tests.support.tables import sorted_rows
 from tests.support.two_writers import Interruption
 
@@ -52,7 +51,8 @@ def reader(**columns: Any) -> pa.RecordBatchReader:
 def test_a_source_that_is_not_deterministic_is_computed_once(
     spark_lake: neve.Lake, spark: SparkSession, monkeypatch: pytest.MonkeyPatch, size: int, mode: str
 ):
-    monkeypatch.setattr(merge_source, "_MAX_BROADCAST_BYTES", size)
+    limits = LocalLimits(rewritten=0, carried=0, source=size)
+    monkeypatch.setattr(LocalLimits, "of", lambda spark: limits)
     table = numbers(spark_lake)
     source = spark.range(1, 41).selectExpr("id", "cast(1 + rand() * 1e6 AS int) AS n", "uuid() AS unused")
     merge = table.merge(source, on=KEYS).mode(mode).when_matched_update({"n": "s.n"})

@@ -20,6 +20,7 @@ from neve.run.change_tally import CLAUSE_COLUMN, FILE_COLUMN, POSITION_COLUMN, E
 from neve.run.spark import column_exchange
 from neve.run.spark.column_exchange import ColumnExchange
 from neve.run.spark.write import write_changes, write_dataframe
+from neve.run.spark.writing_job import LocalLimits
 from tests.support.tables import local, rows_of, sorted_rows, written_rows
 
 SIMPLE = Schema(NestedField(1, "id", LongType(), required=True), NestedField(2, "name", StringType()))
@@ -41,7 +42,14 @@ def payloads(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(column_exchange, "_PAYLOAD_BYTES", request.param)
 
 
-@pytest.mark.usefixtures("payloads")
+@pytest.fixture(params=[1 << 40, -1], ids=["process", "spark"])
+def exchange_route(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows of files are exchanged in this process, or through Spark's shuffle."""
+    limits = LocalLimits(rewritten=request.param, carried=request.param, source=0)
+    monkeypatch.setattr(LocalLimits, "of", lambda spark: limits)
+
+
+@pytest.mark.usefixtures("payloads", "exchange_route")
 @pytest.mark.parametrize(
     "partition_by",
     ["name", "bucket(4, id)", "years(at)", "days(day)", "truncate(2, name)", "bucket(3, price)", "ratio", "pair.a"],
@@ -105,6 +113,7 @@ def test_changed_rows_are_tallied_before_the_exchange(spark: SparkSession, aim: 
     assert sorted(row["id"] for row in written_rows(files)) == [n for n in range(100) if n % 5]
 
 
+@pytest.mark.usefixtures("exchange_route")
 @pytest.mark.parametrize("verifies", [False, True])
 def test_a_spec_upgrade_keeps_nanoseconds(spark_lake: neve.Lake, verifies: bool):
     """Rows that became rows of Spark would be cut to microseconds."""
@@ -119,6 +128,7 @@ def test_a_spec_upgrade_keeps_nanoseconds(spark_lake: neve.Lake, verifies: bool)
     assert table.scan().plan().files.spec_ids() == [1]
 
 
+@pytest.mark.usefixtures("exchange_route")
 def test_a_damaged_file_is_one_error_and_leaves_no_file(spark_lake: neve.Lake):
     table = spark_lake.create_table("db.t", "id bigint, name string")
     for start in (0, 100):
@@ -130,6 +140,47 @@ def test_a_damaged_file_is_one_error_and_leaves_no_file(spark_lake: neve.Lake):
     with pytest.raises((TableError, UserError), match=local(first).name):
         table.rewrite_data_files().option("rewrite-all", "true").execute()
     assert set(local(first).parent.parent.rglob("*.parquet")) == set(map(local, paths))
+
+
+def many_inputs(count: int, rows: int) -> list[pa.RecordBatch]:
+    """Rows of five partitions in each of many inputs."""
+    starts = range(0, count * rows, rows)
+    names = [[None if n % 5 == 0 else f"n{n % 5}" for n in range(start, start + rows)] for start in starts]
+    ids = [range(start, start + rows) for start in starts]
+    kinds = [pa.int64(), pa.string()]
+    return [
+        pa.record_batch([*map(pa.array, columns, kinds)], ["id", "name"]) for columns in zip(ids, names, strict=True)
+    ]
+
+
+@pytest.mark.parametrize("buffered", [512 << 20, 1], ids=["plenty of memory", "little memory"])
+def test_threads_share_one_file_for_each_partition(aim: Any, monkeypatch: pytest.MonkeyPatch, buffered: int):
+    monkeypatch.setattr(column_exchange, "_SPLIT_ROWS", 10)
+    monkeypatch.setattr(column_exchange, "_BUFFERED_BYTES", buffered)
+    target, inputs = aim(SIMPLE, [(2, "identity")]), many_inputs(40, 50)
+    [output] = ColumnExchange(target, lambda batches, _: iter(batches)).run_in_process(inputs)
+    assert output.files is not None and sorted(output.files["record_count"].to_pylist()) == [400] * 5
+    rows = written_rows(output.files)
+    assert sorted(row["id"] for row in rows) == list(range(2000))
+    assert {(row["id"] % 5, row["name"]) for row in rows} == {(0, None), (1, "n1"), (2, "n2"), (3, "n3"), (4, "n4")}
+
+
+@pytest.mark.parametrize("when", ["reading", "closing"])
+def test_an_error_in_one_thread_leaves_no_file(aim: Any, monkeypatch: pytest.MonkeyPatch, when: str):
+    monkeypatch.setattr(column_exchange, "_BUFFERED_BYTES", 1)  # every part reaches a file at once
+    target, inputs = aim(SIMPLE, [(2, "identity")]), many_inputs(40, 50)
+
+    def source(batches: Any, notes: list[pa.Table]) -> Any:
+        for batch in batches:
+            if when == "reading" and batch.column(0)[0].as_py() == 1500:
+                raise UserError("the row is wrong")
+            yield batch
+
+    if when == "closing":
+        monkeypatch.setattr("neve.run.write.data_files.make_durable", lambda *_: 1 / 0)
+    with pytest.raises((UserError, ZeroDivisionError), match=r"the row is wrong|zero"):
+        ColumnExchange(target, source).run_in_process(inputs)
+    assert not list(Path(target.location).rglob("*.parquet"))
 
 
 def test_files_say_which_partition_they_hold(spark: SparkSession, aim: Any):
