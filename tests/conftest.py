@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from zlib import crc32
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -15,6 +16,7 @@ from pyspark.sql import SparkSession
 
 import neve
 from neve.run.read import parquet
+from neve.run.spark.column_exchange import ColumnExchange
 from neve.run.spark.session import local_session
 from tests.peers import agreement_counts as tally
 from tests.peers.jars import NotToBeHad
@@ -68,6 +70,16 @@ def nothing_waits_for_the_disk() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(os, "fsync", lambda descriptor: None)
         yield
+
+
+@pytest.fixture(autouse=True)
+def transport_of_rows(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tasks of a local session pass rows on in files; in every other test, chosen by its name, Spark's shuffle does.
+
+    `NEVE_SHUFFLE` chooses for all tests: 1 for the shuffle, 0 for files.
+    """
+    if int(os.environ.get("NEVE_SHUFFLE") or crc32(request.node.nodeid.encode()) % 2):
+        monkeypatch.setattr(ColumnExchange, "passes_files", lambda spark: False)
 
 
 @pytest.fixture(scope="session")

@@ -5,7 +5,9 @@ tuple and the rows, both as compressed Arrow data. Spark's shuffle brings equal 
 large for one task and joins what is small. Spill, speculation, lost executors and retries stay Spark's business. The
 tasks behind the exchange write the rows without splitting them again.
 
-In this process, no rows are moved: threads read and split them, and hand each part to the writer of its partition.
+In a local session all tasks run on this machine. Then no payload passes through the JVM: a task appends its parts to a
+temporary file, and threads of this process write those of each partition. Rows that this process reads itself are not
+moved at all: threads split them, and hand each part to the writer of its partition.
 
 A sort order that spans tasks needs the keys of single rows, so sorted tables are distributed by `distribution`.
 """
@@ -15,17 +17,28 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from os import cpu_count
+from tempfile import TemporaryDirectory
 from threading import Lock
 from uuid import uuid4
 
+import numpy as np
 import pyarrow as pa
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 
 from neve.errors import UserError
 from neve.io.parallel import map_in_threads
 from neve.run.spark.arrow_exchange import Batches, from_ipc, map_in_arrow, to_ipc
-from neve.run.spark.writing_job import PROBLEMS, ReportedProblem, TaskOutput, run_writing_job
+from neve.run.spark.session import has_other_machines, local_folder
+from neve.run.spark.writing_job import (
+    PROBLEMS,
+    ReportedProblem,
+    TaskOutput,
+    WritingTask,
+    run_tasks_in_process,
+    run_writing_job,
+)
 from neve.run.write.data_files import DataFileWriter, data_file_entries, join_small_batches, write_pieces
 from neve.run.write.partitioning import FileNames, PartitionRows
 from neve.run.write.rolling_writer import WrittenFile
@@ -46,6 +59,16 @@ _SCHEMA = pa.schema(
         ("is_input", pa.bool_()),
     ]
 )
+_PARTS_SCHEMA = pa.schema(
+    [
+        *(_SCHEMA.field(name) for name in ("key", "tuple")),
+        ("path", pa.string()),  # null in a row with a note
+        ("offset", pa.int64()),
+        ("size", pa.int64()),
+        ("note", pa.binary()),
+    ]
+)
+_TASKS_PER_CORE, _MIN_SHARE_BYTES = 4, 1 << 20
 _SPLIT_ROWS, _SPLIT_BYTES = 1 << 20, 64 << 20  # rows and bytes that a task splits at once
 _PAYLOAD_BYTES = 128 << 10  # of rows in one Spark row, before compression: a thousand of them make an Arrow batch
 _SIZE_BYTES = 8  # of the size before compression, at the beginning of a payload
@@ -68,9 +91,16 @@ class ColumnExchange:
         """Return whether rows of a target can be exchanged this way: by partition, and without an order."""
         return target.distribution == "hash" and target.partitioner.is_partitioned and not target.write_order.fields
 
+    @staticmethod
+    def passes_files(spark: SparkSession) -> bool:
+        """Return whether tasks pass their rows on in files of this machine, and not through Spark's shuffle."""
+        return not has_other_machines(spark)
+
     def run(self, frame: DataFrame, *, holds_rows: bool) -> list[TaskOutput]:
         """Run the source on the Arrow batches of a frame, and write its rows; `holds_rows`: they are the frame's."""
         self.target.check()
+        if ColumnExchange.passes_files(frame.sparkSession):
+            return self._run_through_files(frame, holds_rows)
         options = {_ADVISORY: f"{int(self.target.target_file_size * _SHUFFLED_PER_WRITTEN)}b"}
         return run_writing_job(frame, self._write, self.target, options, exchange=self._exchange, holds_rows=holds_rows)
 
@@ -95,6 +125,40 @@ class ColumnExchange:
         if self.describe_files is not None:
             notes.append(self.describe_files(files))
         return [TaskOutput(data_file_entries(files, self.target), pa.concat_tables(notes) if notes else None)]
+
+    def _run_through_files(self, frame: DataFrame, holds_rows: bool) -> list[TaskOutput]:
+        with TemporaryDirectory(prefix="neve-exchange-", dir=local_folder(frame.sparkSession)) as folder:
+            few = frame.coalesce(_TASKS_PER_CORE * (cpu_count() or 1))  # a task of Python costs more than a few rows
+            outputs = run_writing_job(few, self._spool_function(folder), self.target, {}, holds_rows=holds_rows)
+            parts = pa.concat_tables([_PARTS_SCHEMA.empty_table(), *(o.note for o in outputs if o.note is not None)])
+            inputs = _share_parts(parts.filter(parts["path"].is_valid()), self.target)
+            written = run_tasks_in_process(inputs, self._write_parts, self.target)
+        notes = parts["note"].drop_null()
+        return [*written, *(TaskOutput(None, from_ipc(note.as_buffer())) for note in notes)]
+
+    def _spool_function(self, folder: str) -> WritingTask:
+        """Return a task that appends its rows to a file, part by part; its note says where each part is."""
+        source, target = self.source, self.target
+
+        def spool(batches: Batches, names: FileNames) -> tuple[list[WrittenFile], pa.Table | None]:
+            notes: list[pa.Table] = []
+            parts: list[Mapping[str, object]] = []
+            path = f"{folder}/{names.task}-{names.attempt}"
+            with open(path, "wb") as file:
+                for rows in join_small_batches(source(batches, notes), _SPLIT_ROWS, _SPLIT_BYTES):
+                    assigned = assign_rows(rows, target.file_schema, target.arrow_schema)
+                    for piece in target.partitioner.split_by_partition(assigned, copies=False):
+                        place = {"path": path, "offset": file.tell(), "size": file.write(_pack(piece.rows))}
+                        parts.append({**_describe_partition(piece), **place})
+            parts += [{"note": to_ipc(note)} for note in notes]
+            return [], pa.Table.from_pylist(parts, schema=_PARTS_SCHEMA)
+
+        return spool
+
+    def _write_parts(self, batches: Batches, names: FileNames) -> tuple[list[WrittenFile], pa.Table | None]:
+        target = self.target
+        files = write_pieces(_read_parts(batches, target), target, names, is_clustered=True)
+        return files, None if self.describe_files is None else self.describe_files(files)
 
     def _exchange(self, frame: DataFrame) -> DataFrame:
         split = map_in_arrow(frame, self._split_function(), _DDL)
@@ -158,14 +222,18 @@ def _payloads(rows: pa.RecordBatch, target: WriteTarget) -> pa.RecordBatch:
     assigned = assign_rows(rows, target.file_schema, target.arrow_schema)
     encoded: list[Mapping[str, object]] = []
     for piece in target.partitioner.split_by_partition(assigned, copies=False):
-        tuple_ipc = None if piece.tuple_row is None else to_ipc(pa.Table.from_batches([piece.tuple_row]))
+        partition = _describe_partition(piece)
         bytes_per_row = piece.rows.nbytes / piece.rows.num_rows
         step = max(int(_PAYLOAD_BYTES / max(bytes_per_row, 1)), 1)
         encoded += [
-            {"key": repr(piece.key), "tuple": tuple_ipc, "rows": _pack(piece.rows.slice(start, step))}
-            for start in range(0, piece.rows.num_rows, step)
+            {**partition, "rows": _pack(piece.rows.slice(start, step))} for start in range(0, piece.rows.num_rows, step)
         ]
     return _exchange_rows(encoded)
+
+
+def _describe_partition(piece: PartitionRows) -> dict[str, object]:
+    tuple_row = None if piece.tuple_row is None else to_ipc(pa.Table.from_batches([piece.tuple_row]))
+    return {"key": repr(piece.key), "tuple": tuple_row}
 
 
 def _exchange_rows(rows: list[Mapping[str, object]]) -> pa.RecordBatch:
@@ -174,7 +242,7 @@ def _exchange_rows(rows: list[Mapping[str, object]]) -> pa.RecordBatch:
 
 def _received_pieces(batches: Batches, target: WriteTarget, notes: list[pa.Table]) -> Iterator[PartitionRows]:
     """Decode what the exchange brings; raise the first problem that a task before it found."""
-    tuple_rows: dict[str, pa.RecordBatch] = {}  # of the last partition: its payloads are neighbours
+    partitions = _PartitionDecoder(target)
     for batch in batches:
         for name, tuple_ipc, rows, note, problem, is_input in zip(*batch.columns, strict=True):
             if problem.is_valid:
@@ -182,11 +250,53 @@ def _received_pieces(batches: Batches, target: WriteTarget, notes: list[pa.Table
             if note.is_valid:
                 notes.append(from_ipc(note.as_buffer()))
                 continue
-            if tuple_ipc.is_valid and name.as_py() not in tuple_rows:
-                tuple_rows = {name.as_py(): from_ipc(tuple_ipc.as_buffer()).to_batches()[0]}
-            tuple_row = tuple_rows[name.as_py()] if tuple_ipc.is_valid else None
-            key = () if tuple_row is None else target.partitioner.key_of(tuple_row)
-            yield PartitionRows(key, _unpack(rows.as_buffer()), tuple_row)
+            yield partitions.piece(name.as_py(), tuple_ipc, rows.as_buffer())
+
+
+def _share_parts(parts: pa.Table, target: WriteTarget) -> list[pa.RecordBatch]:
+    """Divide parts, in the order of their partitions, into what each thread writes: about equal shares of whole
+    partitions, and several shares of a partition whose rows fill several files."""
+    if not parts.num_rows:
+        return []
+    order = np.argsort(parts["key"].to_numpy(zero_copy_only=False).astype(str), kind="stable")
+    ordered = parts.take(pa.array(order))
+    keys, sizes = ordered["key"].to_pylist(), ordered["size"].to_pylist()
+    share = max(sum(sizes) // (_TASKS_PER_CORE * (cpu_count() or 1)), _MIN_SHARE_BYTES)
+    most, starts, size = target.target_file_size * _SHUFFLED_PER_WRITTEN, [0], 0
+    for at in range(1, len(keys)):
+        size += sizes[at - 1]
+        if size >= most or (size >= share and keys[at] != keys[at - 1]):
+            starts.append(at)
+            size = 0
+    bounds = pairwise([*starts, len(keys)])
+    return [ordered.slice(start, end - start).combine_chunks().to_batches()[0] for start, end in bounds]
+
+
+def _read_parts(batches: Batches, target: WriteTarget) -> Iterator[PartitionRows]:
+    partitions = _PartitionDecoder(target)
+    for batch in batches:
+        for name, tuple_ipc, path, offset, size, _ in zip(*batch.columns, strict=True):
+            with open(path.as_py(), "rb") as file:
+                file.seek(offset.as_py())
+                packed = pa.py_buffer(file.read(size.as_py()))
+            yield partitions.piece(name.as_py(), tuple_ipc, packed)
+
+
+class _PartitionDecoder:
+    """Decodes the rows of partitions; the tuple of a partition once, if its rows follow each other."""
+
+    def __init__(self, target: WriteTarget) -> None:
+        self._partitioner = target.partitioner
+        self._name: str | None = None
+        self._tuple_row: pa.RecordBatch | None = None
+        self._key: tuple[object, ...] = ()
+
+    def piece(self, name: str, tuple_ipc: pa.Scalar, packed: pa.Buffer) -> PartitionRows:
+        """Decode some rows of the partition with a name."""
+        if tuple_ipc.is_valid and name != self._name:
+            self._name, self._tuple_row = name, from_ipc(tuple_ipc.as_buffer()).to_batches()[0]
+            self._key = self._partitioner.key_of(self._tuple_row)
+        return PartitionRows(self._key, _unpack(packed), self._tuple_row)
 
 
 def _pack(rows: pa.RecordBatch) -> bytes:

@@ -131,6 +131,16 @@ def has_other_machines(spark: SparkSession | None) -> bool:
     return spark is not None and not (is_classic(spark) and _LOCAL_MASTER.match(str(spark.sparkContext.master)))
 
 
+def local_folder(spark: SparkSession) -> str | None:
+    """Return the folder for temporary files that the session is configured to use; None for the system's own."""
+    configured = os.environ.get("SPARK_LOCAL_DIRS") or spark.conf.get("spark.local.dir", None)
+    if not configured:
+        return None
+    folder = configured.split(",")[0]
+    os.makedirs(folder, exist_ok=True)
+    return folder
+
+
 @contextmanager
 def quiet_errors() -> Iterator[None]:
     """Keep PySpark from printing errors of this thread that are caught and reported in other words."""

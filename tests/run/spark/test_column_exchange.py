@@ -42,11 +42,12 @@ def payloads(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(column_exchange, "_PAYLOAD_BYTES", request.param)
 
 
-@pytest.fixture(params=[1 << 40, -1], ids=["process", "spark"])
+@pytest.fixture(params=["process", "files", "shuffle"])
 def exchange_route(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Rows of files are exchanged in this process, or through Spark's shuffle."""
-    limits = LocalLimits(rewritten=request.param, carried=request.param, source=0)
-    monkeypatch.setattr(LocalLimits, "of", lambda spark: limits)
+    """Rows are exchanged in this process, or by tasks, through files or through Spark's shuffle."""
+    size = 1 << 40 if request.param == "process" else -1
+    monkeypatch.setattr(LocalLimits, "of", lambda spark: LocalLimits(rewritten=size, carried=size, source=0))
+    monkeypatch.setattr(ColumnExchange, "passes_files", lambda spark: request.param == "files")
 
 
 @pytest.mark.usefixtures("payloads", "exchange_route")
@@ -70,8 +71,9 @@ def test_rows_arrive_whole_in_files_of_one_partition(spark_lake: neve.Lake, spar
     assert len(table.scan().plan().files) == len(partitions)
 
 
-def test_rows_of_spark_are_not_exchanged(spark: SparkSession, aim: Any, monkeypatch: pytest.MonkeyPatch):
-    """Spark distributes them itself. Rows that a task holds as Arrow data are exchanged, unless they are sorted."""
+def test_a_cluster_distributes_rows_of_spark(spark: SparkSession, aim: Any, monkeypatch: pytest.MonkeyPatch):
+    """Spark does it itself. Rows that a task holds as Arrow data are exchanged, unless they are sorted."""
+    monkeypatch.setattr(ColumnExchange, "passes_files", lambda spark: False)
     used: list[bool] = []
     run = ColumnExchange.run
     monkeypatch.setattr(ColumnExchange, "run", lambda self, *a, **k: used.append(True) or run(self, *a, **k))
@@ -88,6 +90,7 @@ def test_rows_of_spark_are_not_exchanged(spark: SparkSession, aim: Any, monkeypa
     assert used == [True]
 
 
+@pytest.mark.usefixtures("exchange_route")
 def test_a_row_that_cannot_be_stored_is_one_error_and_leaves_no_file(spark: SparkSession, aim: Any):
     target = aim(SIMPLE, [(2, "identity")])
     rows = spark.range(0, 1000, 1, 4).selectExpr("if(id = 777, null, id) AS id", "cast(id % 3 AS string) AS name")
@@ -96,7 +99,7 @@ def test_a_row_that_cannot_be_stored_is_one_error_and_leaves_no_file(spark: Spar
     assert not list(Path(target.location).rglob("*.parquet"))
 
 
-@pytest.mark.usefixtures("payloads")
+@pytest.mark.usefixtures("payloads", "exchange_route")
 def test_changed_rows_are_tallied_before_the_exchange(spark: SparkSession, aim: Any):
     """Rows that are only removed are counted, and not sent."""
     target = aim(SIMPLE, [(2, "identity")])
@@ -181,6 +184,34 @@ def test_an_error_in_one_thread_leaves_no_file(aim: Any, monkeypatch: pytest.Mon
     with pytest.raises((UserError, ZeroDivisionError), match=r"the row is wrong|zero"):
         ColumnExchange(target, source).run_in_process(inputs)
     assert not list(Path(target.location).rglob("*.parquet"))
+
+
+@pytest.mark.parametrize("row_bytes", [100, 30_000])
+def test_rows_that_tasks_pass_on_in_files_arrive_once(
+    spark: SparkSession, aim: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, row_bytes: int
+):
+    """Large rows make the job run again, and what the first attempt left in files must not count."""
+    monkeypatch.setattr(ColumnExchange, "passes_files", lambda spark: True)
+    monkeypatch.setenv("SPARK_LOCAL_DIRS", f"{tmp_path / 'scratch'},elsewhere")
+    monkeypatch.setattr(column_exchange, "_SPLIT_BYTES", 64 << 10)
+    target = aim(SIMPLE, [(1, "bucket[3]")])
+    rows = spark.range(0, 500, 1, 20).selectExpr("id", f"rpad(cast(id AS string), {row_bytes}, 'x') AS name")
+    written = write_dataframe(rows, target)
+    assert len(written) == 3 and len({row["p1000"] for row in written.to_pylist()}) == 3
+    found = sorted((row["id"], len(row["name"])) for row in written_rows(written))
+    assert found == [(n, row_bytes) for n in range(500)]
+    assert list((tmp_path / "scratch").iterdir()) == [], "temporary files are deleted"
+
+
+def test_a_large_partition_fills_several_files(spark: SparkSession, aim: Any, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(ColumnExchange, "passes_files", lambda spark: True)
+    monkeypatch.setattr(column_exchange, "_SPLIT_ROWS", 1000)
+    target = aim(SIMPLE, [(2, "identity")]).with_options(target_file_size=50_000)
+    rows = spark.range(0, 100_000, 1, 4).selectExpr("xxhash64(id) AS id", "if(id < 99000, 'much', 'little') AS name")
+    written = write_dataframe(rows, target).to_pylist()
+    sizes = {name: [r["file_size_in_bytes"] for r in written if r["p1000"] == name] for name in ("much", "little")}
+    assert len(sizes["little"]) == 1 and len(sizes["much"]) > 10
+    assert max(sizes["much"]) < 150_000 and sum(row["record_count"] for row in written) == 100_000
 
 
 def test_files_say_which_partition_they_hold(spark: SparkSession, aim: Any):
