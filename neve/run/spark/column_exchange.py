@@ -65,9 +65,11 @@ _PARTS_SCHEMA = pa.schema(
         ("path", pa.string()),  # null in a row with a note
         ("offset", pa.int64()),
         ("size", pa.int64()),
+        ("is_packed", pa.bool_()),
         ("note", pa.binary()),
     ]
 )
+_PLAIN_BYTES = 256 << 20  # that a task writes to its file before it compresses what follows, to save space
 _TASKS_PER_CORE, _MIN_SHARE_BYTES = 4, 1 << 20
 _SPLIT_ROWS, _SPLIT_BYTES = 1 << 20, 64 << 20  # rows and bytes that a task splits at once
 _PAYLOAD_BYTES = 128 << 10  # of rows in one Spark row, before compression: a thousand of them make an Arrow batch
@@ -145,10 +147,12 @@ class ColumnExchange:
             parts: list[Mapping[str, object]] = []
             path = f"{folder}/{names.task}-{names.attempt}"
             with open(path, "wb") as file:
-                for rows in join_small_batches(source(batches, notes), _SPLIT_ROWS, _SPLIT_BYTES):
-                    assigned = assign_rows(rows, target.file_schema, target.arrow_schema)
+                for batch in join_small_batches(source(batches, notes), _SPLIT_ROWS, _SPLIT_BYTES):
+                    assigned = assign_rows(batch, target.file_schema, target.arrow_schema)
                     for piece in target.partitioner.split_by_partition(assigned, copies=False):
-                        place = {"path": path, "offset": file.tell(), "size": file.write(_pack(piece.rows))}
+                        is_packed = file.tell() > _PLAIN_BYTES
+                        offset, rows = file.tell(), _pack(piece.rows) if is_packed else _encode(piece.rows)
+                        place = {"path": path, "offset": offset, "size": file.write(rows), "is_packed": is_packed}
                         parts.append({**_describe_partition(piece), **place})
             parts += [{"note": to_ipc(note)} for note in notes]
             return [], pa.Table.from_pylist(parts, schema=_PARTS_SCHEMA)
@@ -250,7 +254,7 @@ def _received_pieces(batches: Batches, target: WriteTarget, notes: list[pa.Table
             if note.is_valid:
                 notes.append(from_ipc(note.as_buffer()))
                 continue
-            yield partitions.piece(name.as_py(), tuple_ipc, rows.as_buffer())
+            yield partitions.piece(name.as_py(), tuple_ipc, _unpack(rows.as_buffer()))
 
 
 def _share_parts(parts: pa.Table, target: WriteTarget) -> list[pa.RecordBatch]:
@@ -275,15 +279,15 @@ def _share_parts(parts: pa.Table, target: WriteTarget) -> list[pa.RecordBatch]:
 def _read_parts(batches: Batches, target: WriteTarget) -> Iterator[PartitionRows]:
     partitions = _PartitionDecoder(target)
     for batch in batches:
-        for name, tuple_ipc, path, offset, size, _ in zip(*batch.columns, strict=True):
-            with open(path.as_py(), "rb") as file:
+        for name, tuple_ipc, path, offset, size, is_packed, _ in zip(*batch.columns, strict=True):
+            with pa.OSFile(path.as_py()) as file:
                 file.seek(offset.as_py())
-                packed = pa.py_buffer(file.read(size.as_py()))
-            yield partitions.piece(name.as_py(), tuple_ipc, packed)
+                data = file.read_buffer(size.as_py())
+            yield partitions.piece(name.as_py(), tuple_ipc, _unpack(data) if is_packed.as_py() else _decode(data))
 
 
 class _PartitionDecoder:
-    """Decodes the rows of partitions; the tuple of a partition once, if its rows follow each other."""
+    """Decodes the tuples of partitions; once each, if the rows of a partition follow each other."""
 
     def __init__(self, target: WriteTarget) -> None:
         self._partitioner = target.partitioner
@@ -291,26 +295,34 @@ class _PartitionDecoder:
         self._tuple_row: pa.RecordBatch | None = None
         self._key: tuple[object, ...] = ()
 
-    def piece(self, name: str, tuple_ipc: pa.Scalar, packed: pa.Buffer) -> PartitionRows:
-        """Decode some rows of the partition with a name."""
+    def piece(self, name: str, tuple_ipc: pa.Scalar, rows: pa.RecordBatch) -> PartitionRows:
+        """Return some rows of the partition with a name."""
         if tuple_ipc.is_valid and name != self._name:
             self._name, self._tuple_row = name, from_ipc(tuple_ipc.as_buffer()).to_batches()[0]
             self._key = self._partitioner.key_of(self._tuple_row)
-        return PartitionRows(self._key, _unpack(packed), self._tuple_row)
+        return PartitionRows(self._key, rows, self._tuple_row)
+
+
+def _encode(rows: pa.RecordBatch) -> pa.Buffer:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, rows.schema) as stream:
+        stream.write_batch(rows)
+    return sink.getvalue()
+
+
+def _decode(data: pa.Buffer) -> pa.RecordBatch:
+    return pa.ipc.open_stream(data).read_next_batch()
 
 
 def _pack(rows: pa.RecordBatch) -> bytes:
     """Encode rows, compressed as a whole: Arrow would compress the buffers of each column, at twice the cost."""
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, rows.schema) as stream:
-        stream.write_batch(rows)
-    plain = sink.getvalue()
+    plain = _encode(rows)
     return plain.size.to_bytes(_SIZE_BYTES, "big") + _codec().compress(plain, asbytes=True)
 
 
 def _unpack(packed: pa.Buffer) -> pa.RecordBatch:
     size = int.from_bytes(packed[:_SIZE_BYTES], "big")
-    return pa.ipc.open_stream(_codec().decompress(packed[_SIZE_BYTES:], size)).read_next_batch()
+    return _decode(_codec().decompress(packed[_SIZE_BYTES:], size))
 
 
 def _codec() -> pa.Codec:

@@ -187,10 +187,12 @@ def test_an_error_in_one_thread_leaves_no_file(aim: Any, monkeypatch: pytest.Mon
 
 
 @pytest.mark.parametrize("row_bytes", [100, 30_000])
+@pytest.mark.parametrize("plain_bytes", [256 << 20, 10_000])
 def test_rows_that_tasks_pass_on_in_files_arrive_once(
-    spark: SparkSession, aim: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, row_bytes: int
+    spark: SparkSession, aim: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, row_bytes: int, plain_bytes: int
 ):
     """Large rows make the job run again, and what the first attempt left in files must not count."""
+    monkeypatch.setattr(column_exchange, "_PLAIN_BYTES", plain_bytes)
     monkeypatch.setattr(ColumnExchange, "passes_files", lambda spark: True)
     monkeypatch.setenv("SPARK_LOCAL_DIRS", f"{tmp_path / 'scratch'},elsewhere")
     monkeypatch.setattr(column_exchange, "_SPLIT_BYTES", 64 << 10)
