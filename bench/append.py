@@ -1,4 +1,4 @@
-"""What an append of a DataFrame into partitions costs, step by step: read, distribute, hand over to Python, write.
+"""What an append of a DataFrame into partitions costs, step by step: read, hand over to Python, split, write.
 
     make bench-append                        (NEVE_BENCH_ROWS=6000000 make bench-append for a larger table)
 
@@ -22,14 +22,14 @@ import neve
 from bench.cpu import Ledger, run_interleaved
 from bench.lineitem import DDL, lineitem
 from neve.run.spark.arrow_job import run_in_arrow
-from neve.run.spark.distribution import distribute_and_sort, shuffle_options
-from neve.run.spark.session import local_session, temporary_options
+from neve.run.spark.column_exchange import ColumnExchange
+from neve.run.spark.session import local_session
 from neve.run.spark.store_assignment import assign_dataframe
 from neve.run.write.target import WriteTarget
 
 ROWS = int(os.environ.get("NEVE_BENCH_ROWS", "2000000"))
 ROUNDS, WARM = 5, 1
-STEPS = ("read the source", "distribute and sort", "hand over as Arrow data", "write Parquet files and commit")
+STEPS = ("read the source", "hand over as Arrow data", "split by partition", "write Parquet files and commit")
 
 
 def discard(rows: DataFrame) -> None:
@@ -53,17 +53,18 @@ def main() -> None:
         def source() -> DataFrame:
             return spark.read.parquet(str(folder / "source"))
 
-        def distributed() -> DataFrame:
-            return distribute_and_sort(assign_dataframe(source(), target.file_schema), target)
+        def assigned() -> DataFrame:
+            return assign_dataframe(source(), target.file_schema)
 
-        def discard_distributed() -> None:
-            with temporary_options(spark, shuffle_options(target)):
-                discard(distributed())
+        def split() -> None:
+            exchange = ColumnExchange(target, lambda batches, _: iter(batches))
+            with tempfile.TemporaryDirectory(dir=folder) as scratch:
+                exchange.split_into_files(assigned(), scratch, holds_rows=True)
 
         cases = (
             lambda: discard(source()),
-            discard_distributed,
-            lambda: run_in_arrow(distributed(), count_rows, "rows long", options=shuffle_options(target)),
+            lambda: run_in_arrow(assigned(), count_rows, "rows long"),
+            split,
             lambda: table.refresh().append(source()),
         )
         spent = run_interleaved(Ledger().start(), dict(zip(STEPS, cases, strict=True)), ROUNDS, WARM)

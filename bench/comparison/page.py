@@ -95,8 +95,8 @@ job, cannot do it on this table, or is not part of that comparison.
 
 - **Scans into Spark** are done by Spark's own Parquet reader, and cost what it costs on the same files. To leave out
   deleted rows takes a lookup and a bit test for each row in Spark's expressions; Iceberg's reader does it in Java.
-- **Appends of DataFrames**: reading the source and distributing its rows is Spark's work, the same for both engines.
-  Névé then hands the rows over to Python. `make bench-append` prints the share of each step.
+- **Appends of DataFrames**: Spark reads the source, the same for both engines, and hands the rows over to Python.
+  `make bench-append` prints the share of each step.
 - **Statements by key**: the keys are spread over the whole table, so the key column of every file is read, and for an
   UPDATE a page of each other column for almost every row. On a table that is sorted by the key, pages without it are
   not read. The rest is fixed: planning, opening each file, delete files for each partition, and the commit.

@@ -130,16 +130,20 @@ class ColumnExchange:
 
     def _run_through_files(self, frame: DataFrame, holds_rows: bool) -> list[TaskOutput]:
         with TemporaryDirectory(prefix="neve-exchange-", dir=local_folder(frame.sparkSession)) as folder:
-            few = frame.coalesce(_TASKS_PER_CORE * (cpu_count() or 1))  # a task of Python costs more than a few rows
-            outputs = run_writing_job(few, self._spool_function(folder), self.target, {}, holds_rows=holds_rows)
-            parts = pa.concat_tables([_PARTS_SCHEMA.empty_table(), *(o.note for o in outputs if o.note is not None)])
+            parts = self.split_into_files(frame, folder, holds_rows=holds_rows)
             inputs = _share_parts(parts.filter(parts["path"].is_valid()), self.target)
             written = run_tasks_in_process(inputs, self._write_parts, self.target)
         notes = parts["note"].drop_null()
         return [*written, *(TaskOutput(None, from_ipc(note.as_buffer())) for note in notes)]
 
+    def split_into_files(self, frame: DataFrame, folder: str, *, holds_rows: bool) -> pa.Table:
+        """Let tasks append their rows to files in a folder, part by part; return where each part is, and the notes."""
+        few = frame.coalesce(_TASKS_PER_CORE * (cpu_count() or 1))  # a task of Python costs more than a few rows
+        outputs = run_writing_job(few, self._spool_function(folder), self.target, {}, holds_rows=holds_rows)
+        return pa.concat_tables([_PARTS_SCHEMA.empty_table(), *(o.note for o in outputs if o.note is not None)])
+
     def _spool_function(self, folder: str) -> WritingTask:
-        """Return a task that appends its rows to a file, part by part; its note says where each part is."""
+        """Return a task that appends its rows to a file; its note says where each part is."""
         source, target = self.source, self.target
 
         def spool(batches: Batches, names: FileNames) -> tuple[list[WrittenFile], pa.Table | None]:
