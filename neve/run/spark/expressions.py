@@ -111,7 +111,7 @@ class ExpressionChecker:
             {clause: value}, lambda columns: self.frame.where(columns[0]).select(self._anchor_column)
         )
         if folds_constants:
-            self._analyse_each({clause: value}, lambda columns: _planned(self.frame.where(columns[0])))
+            self._analyse_each({clause: value}, lambda columns: _with_plan(self.frame.where(columns[0])))
         if not is_deterministic(analysed):
             raise _nondeterministic_error(clause, value, "a function in it")
 
@@ -162,7 +162,7 @@ class ExpressionChecker:
         return F.col(f"`{self.frame.columns[-1]}`")
 
 
-def _planned(frame: DataFrame) -> DataFrame:
+def _with_plan(frame: DataFrame) -> DataFrame:
     """Let Spark plan a frame, which evaluates its constants."""
     frame.isEmpty()
     return frame
