@@ -59,7 +59,7 @@ def main() -> None:
         def split() -> None:
             exchange = ColumnExchange(target, lambda batches, _: iter(batches))
             with tempfile.TemporaryDirectory(dir=folder) as scratch:
-                exchange.split_into_files(assigned(), scratch, holds_rows=True)
+                exchange.split_with_tasks(assigned(), scratch, holds_rows=True)
 
         cases = (
             lambda: discard(source()),

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from os import cpu_count
+from contextlib import suppress
+from functools import cache
+from pathlib import Path
 from typing import TypeVar
 
 from pyiceberg.io import FileIO
@@ -19,12 +22,22 @@ _REMOTE_READERS = 16  # files read at once from remote storage
 _SMALL_BYTES = 2 << 20  # one thread reads this much from a local disk before other threads have started
 
 
+@cache
+def usable_cores() -> int:
+    """Return how many cores this process may use: in a container, fewer than the machine has."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    with suppress(OSError, ValueError):  # not Linux, or without a quota
+        quota, period = map(int, Path("/sys/fs/cgroup/cpu.max").read_text().split())
+        cores = min(cores, max(quota // period, 1))
+    return cores
+
+
 def reader_count(io: FileIO, paths: Iterable[str], size: int | None = None) -> int:
     """Return how many of these files are worth reading at once; `size` is their total number of bytes, if known.
 
     A local disk has no latency to hide: one thread per core, or a single one if there is little to read.
     """
-    cores, first = cpu_count() or 1, next(iter(paths), None)
+    cores, first = usable_cores(), next(iter(paths), None)
     if first is not None and local_file_path(io, first) is None:
         return max(cores, _REMOTE_READERS)
     return 1 if size is not None and size < _SMALL_BYTES else cores

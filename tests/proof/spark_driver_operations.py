@@ -24,6 +24,7 @@ ORDERS: dict[str, Order] = {
     "rewrite_position_deletes": {"do": "pack_deletes", "options": {"rewrite-all": "true"}},
 }
 BY_DRIVER = ("delete", "rewrite_position_deletes")  # their tasks write no files
+BY_EXCHANGE = ("append", "update, copied", "merge, copied", "delete, copied", "compact")  # rows meet by partition
 COMMON: Order = {"table": "db.t", "isolation": "serializable", "reruns": 0, "spec": "upgrade", "halt": None}
 
 

@@ -21,7 +21,7 @@ from neve.run.spark.java import find_java, launcher_home
 from tests.proof.audit import Unsound, audit, files_on_disk, lake_in, reachable_files
 from tests.proof.operations import VERSIONS, RestorableLake
 from tests.proof.results_ledger import Tally, new_tally
-from tests.proof.spark_driver_operations import BY_DRIVER, orders, ready_worker, run_order, states
+from tests.proof.spark_driver_operations import BY_DRIVER, BY_EXCHANGE, orders, ready_worker, run_order, states
 from tests.proof.statements_without_spark import open_table
 from tests.support.compaction_process import ROOT, Order, Worker
 from tests.support.coverage import IS_FULL
@@ -44,6 +44,17 @@ def test_a_task_that_fails_is_tried_again(tmp_path: Path):
     with new_tally("a task of a Spark job fails or its worker dies, and is tried again") as tally:
         run_all_faults(tally, tmp_path, "local[2,4]", {}, kinds_and_times, VERSIONS)
         require_files_left(tally, "a worker that dies cannot clean up")
+
+
+def test_a_task_that_passes_rows_on_in_a_file_is_tried_again(tmp_path: Path):
+    kinds_and_times = [("fail", "close"), ("end worker", "close")]
+    with new_tally("a task that leaves rows in a temporary file fails or its worker dies") as tally:
+        run_all_faults(tally, tmp_path, "local[2,4]", {}, kinds_and_times, VERSIONS, in_files=True)
+
+
+def test_a_job_that_is_cancelled_while_rows_are_in_temporary_files_changes_nothing(tmp_path: Path):
+    with new_tally("a Spark job is cancelled while its rows are in temporary files") as tally:
+        run_all_faults(tally, tmp_path, "local[2,4]", {}, [("hang", "close")], VERSIONS, cancels=True, in_files=True)
 
 
 def test_an_executor_that_is_killed_is_replaced(tmp_path: Path):
@@ -72,7 +83,9 @@ def test_a_commit_of_all_files_in_the_folder_is_detected(tmp_path: Path):
     case_lake = RestorableLake(tmp_path / "lake", 3)
     order = orders(3)["append"]
     with new_tally("planted faults are found by their harness") as tally, tally.case("a commit lists the folder"):
-        with ready_worker(Worker(case_lake.folder, "local[2,4]")) as worker:
+        with ready_worker(
+            Worker(case_lake.folder, "local[2,4]", prepare="tests.proof.task_routes.work_in_tasks")
+        ) as worker:
             before, after = states(case_lake, worker, "append", order)
             case_lake.restore("append")
             mark = tmp_path / "mark"
@@ -103,12 +116,16 @@ def run_all_faults(
     kinds_and_times: list[tuple[str, str]],
     versions: tuple[int, ...],
     cancels: bool = False,
+    in_files: bool = False,
 ) -> None:
-    """Run every statement with every fault, on one Spark per format version."""
+    """Run every statement with every fault, on one Spark per format version; `in_files`: where tasks pass rows on."""
+    prepare = f"tests.proof.task_routes.{'pass_rows_in_files' if in_files else 'work_in_tasks'}"
     for version in versions:
         case_lake = RestorableLake(folder / f"v{version}" / "lake", version)
-        with ready_worker(Worker(case_lake.folder, master, options)) as worker:
+        with ready_worker(Worker(case_lake.folder, master, options, prepare)) as worker:
             for name, order in written_by_tasks(version).items():
+                if in_files and name not in BY_EXCHANGE:
+                    continue
                 before, after = states(case_lake, worker, name, order)
                 for kind, when in kinds_and_times:
                     with tally.case(f"{name} v{version}: {kind} at {when}"):

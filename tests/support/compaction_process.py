@@ -48,11 +48,12 @@ class Worker:
     lake: Path
     master: str = "local[1]"
     options: dict[str, str] = field(default_factory=dict)  # of its Spark
+    prepare: str = ""  # a function that it calls first, by its full name
     _process: subprocess.Popen[str] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         pipe = subprocess.PIPE
-        spark = [self.master, json.dumps(self.options)]
+        spark = [self.master, json.dumps(self.options), self.prepare]
         command = [sys.executable, "-m", "tests.support.compaction_process", str(self.lake), *spark]
         self._process = subprocess.Popen(
             command, cwd=ROOT, env=os.environ | EVERY_JAVA, stdin=pipe, stdout=pipe, text=True
@@ -197,7 +198,14 @@ def cancelled_when(mark: str | None) -> Iterator[None]:
         watching.join()
 
 
-def main(folder: str, master: str, given: str) -> int:
+def call(name: str) -> None:
+    module, _, function = name.rpartition(".")
+    getattr(import_module(module), function)()
+
+
+def main(folder: str, master: str, given: str, prepare: str) -> int:
+    if prepare:
+        call(prepare)
     with tempfile.TemporaryDirectory() as scratch:
         options = {
             "spark.driver.memory": "1g",
@@ -220,8 +228,7 @@ def main(folder: str, master: str, given: str) -> int:
             say({"ready": True})
             sys.stdin.readline()
             if planted := order.get("plant"):
-                module, _, name = planted.rpartition(".")
-                getattr(import_module(module), name)()
+                call(planted)
             with cancelled_when(order.get("cancel")):
                 came = obey(table, order)
             say(came)

@@ -199,8 +199,9 @@ class ChangeExecution:
     def _patch_job(self, touched: TouchedFiles, tally: Tally, changes: DataFrame | pa.Table | None) -> PatchJob:
         tasks = build_task_table(touched.files, touched.plan.deletes, touched.plan.attached)
         patch = Patch(self.context.facts, self._write_target(), self.change.effects, self.change.assigned_columns)
-        limits = LocalLimits.of(self.context.running_spark())
-        job = PatchJob(self.context.spark, patch, tasks, tally.removed_positions, limits)
+        context = self.context
+        limits = LocalLimits.of(context.running_spark())
+        job = PatchJob(context.spark, patch, tasks, tally.removed_positions, limits, context.running_spark)
         if changes is None:
             return job
         removes = [number for number, is_removed in enumerate(self.change.effects.removes) if is_removed]

@@ -56,6 +56,8 @@ from neve.run.spark.writing_job import LocalLimits, is_persisted, persisted
 SOURCE_ROW = "__neve_source_row"  # a number for each row
 
 _MAX_LISTED_KEYS = 200  # up to this many distinct keys are listed; more become a range
+_MAX_BROADCAST_BYTES = 32 << 20  # of a source that every task may hold, by Spark's estimate
+_MIN_TASK_BYTES = 8 << 20  # of a source that a task may return; an estimate can be wrong, and there are many tasks
 _MIN_INT, _MAX_INT = -(1 << 31), (1 << 31) - 1
 _FAST_LOOKUP_TYPES = (sp.IntegralType, sp.DateType, sp.TimestampType, sp.TimestampNTZType)
 _UUID_PATTERN = "^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$"  # the text that Spark sees
@@ -92,8 +94,10 @@ class MergeSource:
     @cached_property
     def is_small(self) -> bool:
         """True if every task may hold a copy. Decided once, as Spark's estimate changes when the frame is computed."""
-        size = _estimated_bytes(self.numbered_frame) if self.table is None else self.table.nbytes
-        return size is not None and size <= _max_source_bytes(self.frame)
+        if self.table is not None:
+            return bool(self.table.nbytes <= _max_source_bytes(self.frame))
+        size = _estimated_bytes(self.numbered_frame)  # of files, which are compressed
+        return size is not None and size <= _MAX_BROADCAST_BYTES
 
     def keys(self, equalities: Sequence[Equality], schema: Schema, alias: str, *, are_all: bool) -> SourceKeys | None:
         """Return which rows of the target can match by the keys of the source; None if no key is usable.
@@ -291,7 +295,7 @@ def _collect_small_source(frame: DataFrame) -> pa.Table | None:
     if size is None or size > limit or len({*frame.columns}) < len(frame.columns):
         return None
     with translate_spark_errors("MERGE USING"):
-        rows = collect_if_small(frame, limit, limit // 2)
+        rows = collect_if_small(frame, limit, max(limit // 8, _MIN_TASK_BYTES))
     with suppress(UserError):  # a type that only Spark has
         if rows is not None and create_dataframe(frame.sparkSession, rows.slice(0, 0)).dtypes == frame.dtypes:
             return rows

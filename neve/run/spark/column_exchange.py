@@ -5,41 +5,49 @@ tuple and the rows, both as compressed Arrow data. Spark's shuffle brings equal 
 large for one task and joins what is small. Spill, speculation, lost executors and retries stay Spark's business. The
 tasks behind the exchange write the rows without splitting them again.
 
-In a local session all tasks run on this machine. Then no payload passes through the JVM: a task appends its parts to a
-temporary file, and threads of this process write those of each partition. Rows that this process reads itself are not
-moved at all: threads split them, and hand each part to the writer of its partition.
+In a local session all tasks run on this machine. Then no payload passes through the JVM: a task leaves its parts in a
+temporary file, and threads of this process write those of each partition. Rows that this process reads itself are split
+by threads, and kept in memory if they are few.
 
 A sort order that spans tasks needs the keys of single rows, so sorted tables are distributed by `distribution`.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
-from os import cpu_count
-from tempfile import TemporaryDirectory
-from threading import Lock
-from uuid import uuid4
+from itertools import chain
+from pathlib import Path
 
-import numpy as np
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from neve.errors import UserError
 from neve.io.parallel import map_in_threads
 from neve.run.spark.arrow_exchange import Batches, from_ipc, map_in_arrow, to_ipc
-from neve.run.spark.session import has_other_machines, local_folder
+from neve.run.spark.row_parts import (
+    MemoryBudget,
+    Part,
+    PartSink,
+    as_parts_table,
+    pack,
+    parts_in_table,
+    scratch_folder,
+    share_parts,
+    unpack,
+)
+from neve.run.spark.session import has_other_machines, task_slots
 from neve.run.spark.writing_job import (
     PROBLEMS,
     ReportedProblem,
     TaskOutput,
     WritingTask,
+    errors_of_tasks,
+    files_with_note,
     run_tasks_in_process,
     run_writing_job,
 )
-from neve.run.write.data_files import DataFileWriter, data_file_entries, join_small_batches, write_pieces
+from neve.run.write.data_files import join_small_batches, write_pieces
 from neve.run.write.partitioning import FileNames, PartitionRows
 from neve.run.write.rolling_writer import WrittenFile
 from neve.run.write.store_assignment import assign_rows
@@ -59,23 +67,11 @@ _SCHEMA = pa.schema(
         ("is_input", pa.bool_()),
     ]
 )
-_PARTS_SCHEMA = pa.schema(
-    [
-        *(_SCHEMA.field(name) for name in ("key", "tuple")),
-        ("path", pa.string()),  # null in a row with a note
-        ("offset", pa.int64()),
-        ("size", pa.int64()),
-        ("is_packed", pa.bool_()),
-        ("note", pa.binary()),
-    ]
-)
-_PLAIN_BYTES = 256 << 20  # that a task writes to its file before it compresses what follows, to save space
-_TASKS_PER_CORE, _MIN_SHARE_BYTES = 4, 1 << 20
+_SPLIT_SCHEMA = pa.schema([("parts", pa.binary()), ("notes", pa.list_(pa.binary()))])
 _SPLIT_ROWS, _SPLIT_BYTES = 1 << 20, 64 << 20  # rows and bytes that a task splits at once
+_HELD_BYTES = 512 << 20  # of parts that this process keeps in memory
+_TASKS_PER_SLOT = 4  # a task of Python costs more than a few rows
 _PAYLOAD_BYTES = 128 << 10  # of rows in one Spark row, before compression: a thousand of them make an Arrow batch
-_SIZE_BYTES = 8  # of the size before compression, at the beginning of a payload
-_WRITERS_PER_CORE = 4  # writers of this process: threads rarely wait for the same one
-_BUFFERED_BYTES, _OPEN_FILES = 512 << 20, 256  # of all writers of this process: rows that wait for a row group, files
 _SHUFFLED_PER_WRITTEN = 2.5  # bytes in the shuffle for one byte of Parquet
 _ADVISORY = "spark.sql.adaptive.advisoryPartitionSizeInBytes"
 
@@ -106,67 +102,73 @@ class ColumnExchange:
         options = {_ADVISORY: f"{int(self.target.target_file_size * _SHUFFLED_PER_WRITTEN)}b"}
         return run_writing_job(frame, self._write, self.target, options, exchange=self._exchange, holds_rows=holds_rows)
 
-    def run_in_process(self, inputs: Sequence[pa.RecordBatch]) -> list[TaskOutput]:
+    def run_in_process(
+        self, inputs: Sequence[pa.RecordBatch], threads: int, running_spark: SparkSession | None
+    ) -> list[TaskOutput]:
         """Run the source on each input in a thread of this process, and write the rows there, without Spark."""
         self.target.check()
-        writers = _SharedWriters(self.target)
+        budget = MemoryBudget(_HELD_BYTES)
+        with scratch_folder(running_spark) as folder:
 
-        def distribute(rows: pa.RecordBatch) -> list[pa.Table]:
-            notes: list[pa.Table] = []
-            for batch in join_small_batches(self.source([rows], notes), _SPLIT_ROWS, _SPLIT_BYTES):
-                assigned = assign_rows(batch, self.target.file_schema, self.target.arrow_schema)
-                writers.write(self.target.partitioner.split_by_partition(assigned))
-            return notes
+            def split(number: int) -> tuple[list[Part], list[pa.Table]]:
+                return self._split_into_parts([inputs[number]], f"{folder}/{number}", budget)
 
-        try:
-            notes = [note for each in map_in_threads(distribute, inputs, cpu_count() or 1) for note in each]
-            files = writers.close()
-        except BaseException:
-            writers.abandon()
-            raise
-        if self.describe_files is not None:
-            notes.append(self.describe_files(files))
-        return [TaskOutput(data_file_entries(files, self.target), pa.concat_tables(notes) if notes else None)]
+            with errors_of_tasks():
+                results = map_in_threads(split, range(len(inputs)), threads)
+            written = self._write_parts([part for parts, _ in results for part in parts], threads)
+        return [*written, *(TaskOutput(None, note) for _, notes in results for note in notes)]
 
     def _run_through_files(self, frame: DataFrame, holds_rows: bool) -> list[TaskOutput]:
-        with TemporaryDirectory(prefix="neve-exchange-", dir=local_folder(frame.sparkSession)) as folder:
-            parts = self.split_into_files(frame, folder, holds_rows=holds_rows)
-            inputs = _share_parts(parts.filter(parts["path"].is_valid()), self.target)
-            written = run_tasks_in_process(inputs, self._write_parts, self.target)
-        notes = parts["note"].drop_null()
-        return [*written, *(TaskOutput(None, from_ipc(note.as_buffer())) for note in notes)]
+        spark = frame.sparkSession
+        with scratch_folder(spark) as folder:
+            parts, notes = self.split_with_tasks(frame, folder, holds_rows=holds_rows)
+            written = self._write_parts(parts, task_slots(spark))
+        return [*written, *(TaskOutput(None, note) for note in notes)]
 
-    def split_into_files(self, frame: DataFrame, folder: str, *, holds_rows: bool) -> pa.Table:
-        """Let tasks append their rows to files in a folder, part by part; return where each part is, and the notes."""
-        few = frame.coalesce(_TASKS_PER_CORE * (cpu_count() or 1))  # a task of Python costs more than a few rows
-        outputs = run_writing_job(few, self._spool_function(folder), self.target, {}, holds_rows=holds_rows)
-        return pa.concat_tables([_PARTS_SCHEMA.empty_table(), *(o.note for o in outputs if o.note is not None)])
+    def split_with_tasks(
+        self, frame: DataFrame, folder: str, *, holds_rows: bool
+    ) -> tuple[list[Part], Iterator[pa.Table]]:
+        """Let tasks split the rows, and leave the parts in files of a folder; return the parts, and the notes."""
+        few = frame.coalesce(_TASKS_PER_SLOT * task_slots(frame.sparkSession))
+        outputs = run_writing_job(few, self._splitting_task(folder), self.target, {}, holds_rows=holds_rows)
+        found = [output.note for output in outputs if output.note is not None]
+        parts = chain.from_iterable(
+            parts_in_table(from_ipc(note["parts"][0].as_buffer()), self.target) for note in found
+        )
+        return list(parts), (from_ipc(ipc.as_buffer()) for note in found for ipc in note["notes"][0].values)
 
-    def _spool_function(self, folder: str) -> WritingTask:
-        """Return a task that appends its rows to a file; its note says where each part is."""
-        source, target = self.source, self.target
+    def _splitting_task(self, folder: str) -> WritingTask:
+        """Return a task that splits its rows, and leaves the parts in a file."""
 
-        def spool(batches: Batches, names: FileNames) -> tuple[list[WrittenFile], pa.Table | None]:
-            notes: list[pa.Table] = []
-            parts: list[Mapping[str, object]] = []
-            path = f"{folder}/{names.task}-{names.attempt}"
-            with open(path, "wb") as file:
-                for batch in join_small_batches(source(batches, notes), _SPLIT_ROWS, _SPLIT_BYTES):
-                    assigned = assign_rows(batch, target.file_schema, target.arrow_schema)
-                    for piece in target.partitioner.split_by_partition(assigned, copies=False):
-                        is_packed = file.tell() > _PLAIN_BYTES
-                        offset, rows = file.tell(), _pack(piece.rows) if is_packed else _encode(piece.rows)
-                        place = {"path": path, "offset": offset, "size": file.write(rows), "is_packed": is_packed}
-                        parts.append({**_describe_partition(piece), **place})
-            parts += [{"note": to_ipc(note)} for note in notes]
-            return [], pa.Table.from_pylist(parts, schema=_PARTS_SCHEMA)
+        def task(batches: Batches, names: FileNames) -> tuple[list[WrittenFile], pa.Table | None]:
+            for path in Path(folder).glob(f"{names.task}-*"):  # of an earlier attempt
+                path.unlink(missing_ok=True)
+            parts, notes = self._split_into_parts(batches, f"{folder}/{names.task}-{names.attempt}", None)
+            table = {"parts": [to_ipc(as_parts_table(parts))], "notes": [[to_ipc(note) for note in notes]]}
+            return [], pa.table(table, schema=_SPLIT_SCHEMA)
 
-        return spool
+        return task
 
-    def _write_parts(self, batches: Batches, names: FileNames) -> tuple[list[WrittenFile], pa.Table | None]:
+    def _split_into_parts(
+        self, batches: Batches, path: str, budget: MemoryBudget | None
+    ) -> tuple[list[Part], list[pa.Table]]:
+        notes: list[pa.Table] = []
         target = self.target
-        files = write_pieces(_read_parts(batches, target), target, names, is_clustered=True)
-        return files, None if self.describe_files is None else self.describe_files(files)
+        with PartSink(path, budget) as sink:
+            for batch in join_small_batches(self.source(batches, notes), _SPLIT_ROWS, _SPLIT_BYTES):
+                assigned = assign_rows(batch, target.file_schema, target.arrow_schema)
+                for piece in target.partitioner.split_by_partition(assigned, copies=False):
+                    sink.add(piece)
+        return sink.parts, notes
+
+    def _write_parts(self, parts: Sequence[Part], threads: int) -> list[TaskOutput]:
+        target = self.target
+
+        def write(share: list[Part], names: FileNames) -> tuple[list[WrittenFile], pa.Table | None]:
+            pieces = (part.load(target.arrow_schema) for part in share)
+            return files_with_note(write_pieces(pieces, target, names, is_clustered=True), self.describe_files, target)
+
+        return run_tasks_in_process(share_parts(parts, target, threads), write, target, threads)
 
     def _exchange(self, frame: DataFrame) -> DataFrame:
         split = map_in_arrow(frame, self._split_function(), _DDL)
@@ -190,39 +192,9 @@ class ColumnExchange:
     def _write(self, batches: Batches, names: FileNames) -> tuple[list[WrittenFile], pa.Table | None]:
         notes: list[pa.Table] = []
         files = write_pieces(_received_pieces(batches, self.target, notes), self.target, names, is_clustered=True)
-        if self.describe_files is not None:
-            notes.append(self.describe_files(files))
+        files, note = files_with_note(files, self.describe_files, self.target)
+        notes += [] if note is None else [note]
         return files, pa.concat_tables(notes) if notes else None
-
-
-class _SharedWriters:
-    """Writers that several threads use at the same time; all rows of a partition go to the same one."""
-
-    def __init__(self, target: WriteTarget) -> None:
-        count = _WRITERS_PER_CORE * (cpu_count() or 1)
-        share = target.with_options(buffered_bytes=_BUFFERED_BYTES // count, open_files=max(_OPEN_FILES // count, 1))
-        write_id = str(uuid4())
-        self._writers = [DataFileWriter(share, FileNames(n, 0, write_id), is_clustered=False) for n in range(count)]
-        self._locks = [Lock() for _ in range(count)]
-
-    def write(self, pieces: Iterable[PartitionRows]) -> None:
-        """Write rows of some partitions; those of a writer that is busy wait until the others are done."""
-        waiting: dict[int, list[PartitionRows]] = defaultdict(list)
-        for piece in pieces:
-            waiting[hash(piece.key) % len(self._writers)].append(piece)
-        for number in sorted(waiting, key=lambda n: self._locks[n].locked()):
-            with self._locks[number]:
-                self._writers[number].write(waiting[number])
-
-    def close(self) -> list[WrittenFile]:
-        """Finish all files; they have reached the disk when this returns."""
-        closed = map_in_threads(DataFileWriter.close, self._writers, cpu_count() or 1)
-        return [file for files in closed for file in files]
-
-    def abandon(self) -> None:
-        """Remove all files."""
-        for writer in self._writers:
-            writer.abandon()
 
 
 def _payloads(rows: pa.RecordBatch, target: WriteTarget) -> pa.RecordBatch:
@@ -230,18 +202,14 @@ def _payloads(rows: pa.RecordBatch, target: WriteTarget) -> pa.RecordBatch:
     assigned = assign_rows(rows, target.file_schema, target.arrow_schema)
     encoded: list[Mapping[str, object]] = []
     for piece in target.partitioner.split_by_partition(assigned, copies=False):
-        partition = _describe_partition(piece)
+        tuple_row = None if piece.tuple_row is None else to_ipc(pa.Table.from_batches([piece.tuple_row]))
+        partition = {"key": repr(piece.key), "tuple": tuple_row}
         bytes_per_row = piece.rows.nbytes / piece.rows.num_rows
         step = max(int(_PAYLOAD_BYTES / max(bytes_per_row, 1)), 1)
         encoded += [
-            {**partition, "rows": _pack(piece.rows.slice(start, step))} for start in range(0, piece.rows.num_rows, step)
+            {**partition, "rows": pack(piece.rows.slice(start, step))} for start in range(0, piece.rows.num_rows, step)
         ]
     return _exchange_rows(encoded)
-
-
-def _describe_partition(piece: PartitionRows) -> dict[str, object]:
-    tuple_row = None if piece.tuple_row is None else to_ipc(pa.Table.from_batches([piece.tuple_row]))
-    return {"key": repr(piece.key), "tuple": tuple_row}
 
 
 def _exchange_rows(rows: list[Mapping[str, object]]) -> pa.RecordBatch:
@@ -258,36 +226,9 @@ def _received_pieces(batches: Batches, target: WriteTarget, notes: list[pa.Table
             if note.is_valid:
                 notes.append(from_ipc(note.as_buffer()))
                 continue
-            yield partitions.piece(name.as_py(), tuple_ipc, _unpack(rows.as_buffer()))
-
-
-def _share_parts(parts: pa.Table, target: WriteTarget) -> list[pa.RecordBatch]:
-    """Divide parts, in the order of their partitions, into what each thread writes: about equal shares of whole
-    partitions, and several shares of a partition whose rows fill several files."""
-    if not parts.num_rows:
-        return []
-    order = np.argsort(parts["key"].to_numpy(zero_copy_only=False).astype(str), kind="stable")
-    ordered = parts.take(pa.array(order))
-    keys, sizes = ordered["key"].to_pylist(), ordered["size"].to_pylist()
-    share = max(sum(sizes) // (_TASKS_PER_CORE * (cpu_count() or 1)), _MIN_SHARE_BYTES)
-    most, starts, size = target.target_file_size * _SHUFFLED_PER_WRITTEN, [0], 0
-    for at in range(1, len(keys)):
-        size += sizes[at - 1]
-        if size >= most or (size >= share and keys[at] != keys[at - 1]):
-            starts.append(at)
-            size = 0
-    bounds = pairwise([*starts, len(keys)])
-    return [ordered.slice(start, end - start).combine_chunks().to_batches()[0] for start, end in bounds]
-
-
-def _read_parts(batches: Batches, target: WriteTarget) -> Iterator[PartitionRows]:
-    partitions = _PartitionDecoder(target)
-    for batch in batches:
-        for name, tuple_ipc, path, offset, size, is_packed, _ in zip(*batch.columns, strict=True):
-            with pa.OSFile(path.as_py()) as file:
-                file.seek(offset.as_py())
-                data = file.read_buffer(size.as_py())
-            yield partitions.piece(name.as_py(), tuple_ipc, _unpack(data) if is_packed.as_py() else _decode(data))
+            yield partitions.piece(
+                name.as_py(), tuple_ipc, pa.ipc.read_record_batch(unpack(rows.as_buffer()), target.arrow_schema)
+            )
 
 
 class _PartitionDecoder:
@@ -305,29 +246,3 @@ class _PartitionDecoder:
             self._name, self._tuple_row = name, from_ipc(tuple_ipc.as_buffer()).to_batches()[0]
             self._key = self._partitioner.key_of(self._tuple_row)
         return PartitionRows(self._key, rows, self._tuple_row)
-
-
-def _encode(rows: pa.RecordBatch) -> pa.Buffer:
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, rows.schema) as stream:
-        stream.write_batch(rows)
-    return sink.getvalue()
-
-
-def _decode(data: pa.Buffer) -> pa.RecordBatch:
-    return pa.ipc.open_stream(data).read_next_batch()
-
-
-def _pack(rows: pa.RecordBatch) -> bytes:
-    """Encode rows, compressed as a whole: Arrow would compress the buffers of each column, at twice the cost."""
-    plain = _encode(rows)
-    return plain.size.to_bytes(_SIZE_BYTES, "big") + _codec().compress(plain, asbytes=True)
-
-
-def _unpack(packed: pa.Buffer) -> pa.RecordBatch:
-    size = int.from_bytes(packed[:_SIZE_BYTES], "big")
-    return _decode(_codec().decompress(packed[_SIZE_BYTES:], size))
-
-
-def _codec() -> pa.Codec:
-    return pa.Codec("lz4")  # as in Spark's own exchanges: half as large again as with zstd, at half the cost

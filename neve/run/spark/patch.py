@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from os import cpu_count
 
 import numpy as np
 import pyarrow as pa
@@ -36,6 +35,7 @@ from neve.run.write.patch import FILE_TASK_COLUMN, Patch
 from neve.run.write.rolling_writer import WrittenFile
 
 _GROUP = "__neve_group"
+_BYTES_OF_ONE_WRITER = 128 << 20  # of files whose rows share the new files, because nothing distributes them
 _MAX_CHANGED_BYTES = 64 << 20  # of changed rows that this process holds at once, as they are stored in files
 
 
@@ -48,6 +48,7 @@ class PatchJob:
     tasks: pa.Table  # of `build_task_table`, with ordinals
     positions: Mapping[int, PositionSet]  # of the rows that change, by ordinal
     limits: LocalLimits
+    running_spark: Callable[[], SparkSession | None]  # starts none
     changes: DataFrame | pa.Table | None = None  # rows with `CHANGE_COLUMNS` and the new values; None: rows are removed
     groups: int | None = None  # tasks that files are assigned to; None: as many as their bytes are worth
 
@@ -60,7 +61,8 @@ class PatchJob:
             return write_batches(patch.patched_rows(batches), target, names, is_clustered=False), None
 
         if self._is_small:
-            return written_entries(run_tasks_in_process(self._task_inputs(), task, target), target)
+            inputs = [[rows] for rows in self._task_inputs()]
+            return written_entries(run_tasks_in_process(inputs, task, target, self.limits.threads), target)
         outputs = run_writing_job(self._tasks_and_changes(), task, target, {}, holds_rows=False)  # files among them
         return written_entries(outputs, target)
 
@@ -78,9 +80,10 @@ class PatchJob:
 
         exchange = ColumnExchange(target, source)
         if self._is_small and ColumnExchange.suits(target):
-            return written_entries(exchange.run_in_process(self._task_inputs()), target)
+            outputs = exchange.run_in_process(self._task_inputs(), self.limits.threads, self.running_spark())
+            return written_entries(outputs, target)
         if self._is_small and not target.write_order.fields:
-            return replace(self, groups=1).write_in_place()
+            return replace(self, groups=-(-self._bytes // _BYTES_OF_ONE_WRITER)).write_in_place()
         if not self.exchanges_columns:
             return write_dataframe(self.patched_rows(), target)
         return written_entries(exchange.run(self._tasks_and_changes(), holds_rows=False), target)
@@ -98,14 +101,16 @@ class PatchJob:
     @property
     def has_few_changes(self) -> bool:
         """True if the changed rows are read and written in this process."""
-        rows = sum(self.positions[ordinal].cardinality for ordinal in self.tasks["ordinal"].to_pylist())
-        size = rows * self.patch.target.average_row_bytes
-        return isinstance(self.changes, pa.Table) and size <= _MAX_CHANGED_BYTES and self._bytes <= self.limits.carried
+        if not isinstance(self.changes, pa.Table) or self._bytes > self.limits.carried:
+            return False
+        counts = [self.positions[ordinal].cardinality for ordinal in self.tasks["ordinal"].to_pylist()]
+        sizes, rows = (self.tasks[name].to_numpy() for name in ("file_size_in_bytes", "record_count"))
+        return float(np.sum(counts * sizes / np.maximum(rows, 1))) <= _MAX_CHANGED_BYTES
 
     def write_together(self) -> pa.Table:
         """Read the rows in this process, and write them there as one table: sorted, and few files."""
         patch = self.patch
-        parts = map_in_threads(lambda rows: list(patch.patched_rows([rows])), self._task_inputs(), cpu_count() or 1)
+        parts = map_in_threads(lambda rows: list(patch.patched_rows([rows])), self._task_inputs(), self.limits.threads)
         rows = pa.Table.from_batches([batch for part in parts for batch in part], patch.target.arrow_schema)
         return write_arrow_table(rows, patch.target)
 

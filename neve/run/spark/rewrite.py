@@ -43,11 +43,13 @@ from neve.run.spark.distribution import (
     sort_globally,
 )
 from neve.run.spark.read import read_dataframe
+from neve.run.spark.session import task_slots
 from neve.run.spark.store_assignment import assign_dataframe
 from neve.run.spark.writing_job import (
     LocalLimits,
     TaskOutput,
     WritingTask,
+    files_with_note,
     run_tasks_in_process,
     run_writing_job,
     written_entries,
@@ -115,7 +117,8 @@ class RewriteJob:
         task = self._reading_task({group: target.only_partition for group, target in targets.items()})
         targets[groups[0].group_id].check()
         if self._is_local(groups):
-            outputs = run_tasks_in_process(_task_inputs(*_task_table_of(groups)), task, self.target)
+            inputs = [[rows] for rows in _task_inputs(*_task_table_of(groups))]
+            outputs = run_tasks_in_process(inputs, task, self.target, task_slots(self.spark))
         else:
             outputs = run_writing_job(
                 self._spread_tasks(*_task_table_of(groups)), task, self.target, {}, holds_rows=False
@@ -135,15 +138,10 @@ class RewriteJob:
         return self._run_rewrite(tuple(groups), rows, spread, is_clustered(self.target), shuffle_options(self.target))
 
     def _exchange_rows(self, groups: Sequence[FileGroup]) -> RewrittenGroups:
-        target = self.target
-
-        def describe_files(files: list[WrittenFile]) -> pa.Table:
-            return _note(is_before=False, checksum=_checksum_of_files(files, target))
-
-        exchange = ColumnExchange(target, self._row_source(), describe_files if self.verifies else None)
+        exchange = ColumnExchange(self.target, self._row_source(), self._describe_function())
         tasks = _exchange_tasks(groups)
         if self._is_local(groups):
-            outputs = exchange.run_in_process(_task_inputs(*tasks))
+            outputs = exchange.run_in_process(_task_inputs(*tasks), task_slots(self.spark), self.spark)
         else:
             outputs = exchange.run(self._spread_tasks(*tasks), holds_rows=False)
         return self._collect_groups(tuple(groups), outputs)
@@ -190,7 +188,7 @@ class RewriteJob:
 
     def _reading_task(self, partitions: Mapping[int, pa.RecordBatch | None]) -> WritingTask:
         """Return a task that gets the files to read; groups have known partitions, or None."""
-        source, job_target, verifies = self._row_source(), self.target, self.verifies
+        source, job_target, describe_files = self._row_source(), self.target, self._describe_function()
 
         def task(batches: Batches, names: FileNames) -> tuple[list[WrittenFile], pa.Table | None]:
             filled = (b for b in batches if b.num_rows)
@@ -201,11 +199,17 @@ class RewriteJob:
             group = first.column(_GROUP)[0].as_py()
             target = replace(job_target, only_partition=partitions[group])
             files = write_batches(source(chain([first], filled), notes), target, names, is_clustered=False)
-            if verifies:
-                notes.append(_note(is_before=False, checksum=_checksum_of_files(files, target)))
-            return files, pa.concat_tables([_note(group=group), *notes])
+            files, note = files_with_note(files, describe_files, target)
+            return files, pa.concat_tables([_note(group=group), *notes, *([] if note is None else [note])])
 
         return task
+
+    def _describe_function(self) -> Callable[[list[WrittenFile]], pa.Table] | None:
+        """Return what sums up the rows of new files, if they are verified."""
+        target = self.target
+        if not self.verifies:
+            return None
+        return lambda files: _note(is_before=False, checksum=_checksum_of_files(files, target))
 
     def _row_source(self) -> RowSource:
         """Return what gets the files to read, and gives their live rows."""
@@ -224,11 +228,11 @@ class RewriteJob:
 
     def _writing_task(self, clustered: bool) -> WritingTask:
         """Return a task that gets the rows."""
-        target, verifies = self.target, self.verifies
+        target, describe_files = self.target, self._describe_function()
 
         def task(batches: Batches, names: FileNames) -> tuple[list[WrittenFile], pa.Table | None]:
             files = write_batches(batches, target, names, is_clustered=clustered)
-            return files, _note(is_before=False, checksum=_checksum_of_files(files, target)) if verifies else None
+            return files_with_note(files, describe_files, target)
 
         return task
 

@@ -31,12 +31,13 @@ from uuid import uuid4
 from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 
+from neve.io.parallel import usable_cores
 from neve.run.spark.java import find_java, launcher_home
 
 FIELD_ID_OPTION = "spark.sql.parquet.fieldId.read.enabled"
 _DOUBLE_QUOTED = ("spark.sql.ansi.enabled", "spark.sql.ansi.doubleQuotedIdentifiers")  # both, or it has no effect
 
-_LOCAL_MASTER = re.compile(r"local(\[|$)")
+_LOCAL_MASTER = re.compile(r"local(?:\[\s*(?P<threads>\d+|\*)\s*(?:,.*)?\])?$")
 _STAGING_OPTIONS = ("spark.wap.id", "spark.wap.branch")
 
 _JAVA_OPTIONS = "spark.driver.extraJavaOptions"
@@ -128,17 +129,23 @@ def is_classic(spark: SparkSession) -> bool:
 
 def has_other_machines(spark: SparkSession | None) -> bool:
     """Return whether jobs may run on more than this machine; a session that has not been started yet will be local."""
-    return spark is not None and not (is_classic(spark) and _LOCAL_MASTER.match(str(spark.sparkContext.master)))
+    return spark is not None and not (is_classic(spark) and _LOCAL_MASTER.match(_master_of(spark)))
 
 
-def local_folder(spark: SparkSession) -> str | None:
-    """Return the folder for temporary files that the session is configured to use; None for the system's own."""
-    configured = os.environ.get("SPARK_LOCAL_DIRS") or spark.conf.get("spark.local.dir", None)
-    if not configured:
-        return None
-    folder = configured.split(",")[0]
-    os.makedirs(folder, exist_ok=True)
-    return folder
+def _master_of(spark: SparkSession) -> str:
+    return str(spark.sparkContext.master)
+
+
+def task_slots(spark: SparkSession | None) -> int:
+    """Return how many tasks a local session runs at the same time; otherwise the number of cores of this machine."""
+    master = None if spark is None or has_other_machines(spark) else _LOCAL_MASTER.match(_master_of(spark))
+    threads = "*" if master is None else master["threads"] or "1"
+    return usable_cores() if threads == "*" else int(threads)
+
+
+def temporary_folder(spark: SparkSession) -> str | None:
+    """Return a folder of the session for temporary files, which Spark removes at its end; None for Spark Connect."""
+    return str(spark.sparkContext._temp_dir) if is_classic(spark) else None
 
 
 @contextmanager

@@ -11,8 +11,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
-from os import cpu_count
+from dataclasses import dataclass, replace
+from typing import TypeVar
 from uuid import uuid4
 
 import pyarrow as pa
@@ -20,12 +20,12 @@ from pyspark import AccumulatorParam, TaskContext
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.storagelevel import StorageLevel
 
-from neve.errors import CorruptFile, MissingFile, TableError, UserError, WriteFailed
+from neve.errors import CorruptFile, MissingFile, NeveError, TableError, UserError, WriteFailed
 from neve.io.files import delete_files
 from neve.io.parallel import map_in_threads
 from neve.run.spark.arrow_exchange import from_ipc, to_ipc
 from neve.run.spark.arrow_job import MEASURED, run_in_arrow
-from neve.run.spark.session import has_other_machines, is_classic, temporary_options
+from neve.run.spark.session import has_other_machines, is_classic, task_slots, temporary_options
 from neve.run.write.data_files import data_file_entries
 from neve.run.write.partitioning import FileNames
 from neve.run.write.rolling_writer import WrittenFile
@@ -34,21 +34,24 @@ from neve.run.write.target import WriteTarget
 
 @dataclass(frozen=True, slots=True)
 class LocalLimits:
-    """The bytes up to which work is done in this process, because a Spark job would cost more."""
+    """The bytes up to which work is done in this process, because a Spark job would cost more, and its threads."""
 
     rewritten: int  # files that are read and written
     carried: int  # files of which only the changed rows are read
     source: int  # rows of the source of a MERGE
+    threads: int = 1
 
     @classmethod
     def of(cls, spark: SparkSession | None) -> LocalLimits:
         """Return the limits for a session, or for one that has not been started yet."""
-        return _BESIDE_OTHER_MACHINES if has_other_machines(spark) else _ON_ONE_MACHINE
+        limits = _BESIDE_OTHER_MACHINES if has_other_machines(spark) else _ON_ONE_MACHINE
+        return replace(limits, threads=task_slots(spark))
 
 
 _BESIDE_OTHER_MACHINES = LocalLimits(rewritten=128 << 20, carried=512 << 20, source=32 << 20)
 _ON_ONE_MACHINE = LocalLimits(rewritten=512 << 20, carried=4 << 30, source=128 << 20)
 
+T = TypeVar("T")
 Batches = Iterable[pa.RecordBatch]
 WritingTask = Callable[[Batches, FileNames], tuple[list[WrittenFile], pa.Table | None]]
 """Writes the rows of a task; returns the files, and a note for the driver."""
@@ -119,7 +122,12 @@ def run_writing_job(
     return outputs
 
 
-def run_tasks_in_process(inputs: Sequence[pa.RecordBatch], task: WritingTask, target: WriteTarget) -> list[TaskOutput]:
+def run_tasks_in_process(
+    inputs: Sequence[T],
+    task: Callable[[T, FileNames], tuple[list[WrittenFile], pa.Table | None]],
+    target: WriteTarget,
+    threads: int,
+) -> list[TaskOutput]:
     """Run a task for each input in a thread of this process, without a Spark job, and return the output of each.
 
     The written files are deleted if a task fails.
@@ -127,14 +135,41 @@ def run_tasks_in_process(inputs: Sequence[pa.RecordBatch], task: WritingTask, ta
     write_id, finished = str(uuid4()), list[WrittenFile]()
 
     def run(number: int) -> TaskOutput:
-        files, note = task([inputs[number]], FileNames(number, 0, write_id))
+        files, note = task(inputs[number], FileNames(number, 0, write_id))
         finished.extend(files)
         return TaskOutput(data_file_entries(files, target) if files else None, note)
 
     try:
-        return map_in_threads(run, range(len(inputs)), cpu_count() or 1)
+        with errors_of_tasks():
+            return map_in_threads(run, range(len(inputs)), threads)
     except BaseException:
         delete_files(target.open_io(), [file.path for file in finished])
+        raise
+
+
+@contextmanager
+def errors_of_tasks() -> Iterator[None]:
+    """Raise what goes wrong in tasks of this process as it is raised for tasks of Spark."""
+    try:
+        yield
+    except NeveError:
+        raise
+    except ReportedProblem as e:
+        raise TableError(str(e)) from e
+    except Exception as e:
+        raise WriteFailed(f"Cannot write data files: {type(e).__name__}: {e}") from e
+
+
+def files_with_note(
+    files: list[WrittenFile], describe: Callable[[list[WrittenFile]], pa.Table] | None, target: WriteTarget
+) -> tuple[list[WrittenFile], pa.Table | None]:
+    """Return the files of a task with a note about them; they are deleted if they cannot be described."""
+    if describe is None:
+        return files, None
+    try:
+        return files, describe(files)
+    except BaseException:
+        delete_files(target.open_io(), [file.path for file in files])
         raise
 
 

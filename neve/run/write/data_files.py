@@ -17,7 +17,6 @@ import os
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
-from os import cpu_count
 from pathlib import PurePosixPath
 from uuid import uuid4
 
@@ -28,7 +27,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.table.sorting import NullOrder, SortDirection, SortOrder
 
 from neve.io.files import delete_files, fsync_paths, translate_storage_errors
-from neve.io.parallel import map_in_threads
+from neve.io.parallel import map_in_threads, usable_cores
 from neve.io.storage_paths import local_file_path
 from neve.run.write.partitioning import FileNames, PartitionRows, apply_transform, column_by_id
 from neve.run.write.rolling_writer import RollingWriter, WrittenFile
@@ -216,7 +215,7 @@ def write_arrow_table(rows: pa.Table, target: WriteTarget) -> pa.Table:
     check_assignable(rows.schema, target.file_schema)
     write_id, finished = str(uuid4()), list[WrittenFile]()
     # All rows are in memory, so the order of a sorted table can hold across files.
-    count = 1 if target.write_order.fields else min(cpu_count() or 1, rows.nbytes // _SHARE_BYTES + 1)
+    count = 1 if target.write_order.fields else min(usable_cores(), rows.nbytes // _SHARE_BYTES + 1)
     share_rows = -(-rows.num_rows // count)
 
     def write_share(number: int) -> list[WrittenFile]:

@@ -15,12 +15,13 @@ from pyiceberg.types import LongType, NestedField, StringType
 from pyspark.sql import SparkSession
 
 import neve
-from neve.errors import TableError, UserError
+from neve.errors import TableError, UserError, WriteFailed
 from neve.run.change_tally import CLAUSE_COLUMN, FILE_COLUMN, POSITION_COLUMN, Effects
-from neve.run.spark import column_exchange
+from neve.run.spark import column_exchange, row_parts
 from neve.run.spark.column_exchange import ColumnExchange
+from neve.run.spark.row_parts import Part, share_parts
 from neve.run.spark.write import write_changes, write_dataframe
-from neve.run.spark.writing_job import LocalLimits
+from neve.run.spark.writing_job import LocalLimits, written_entries
 from tests.support.tables import local, rows_of, sorted_rows, written_rows
 
 SIMPLE = Schema(NestedField(1, "id", LongType(), required=True), NestedField(2, "name", StringType()))
@@ -46,7 +47,7 @@ def payloads(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) ->
 def exchange_route(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Rows are exchanged in this process, or by tasks, through files or through Spark's shuffle."""
     size = 1 << 40 if request.param == "process" else -1
-    monkeypatch.setattr(LocalLimits, "of", lambda spark: LocalLimits(rewritten=size, carried=size, source=0))
+    monkeypatch.setattr(LocalLimits, "of", lambda spark: LocalLimits(rewritten=size, carried=size, source=0, threads=2))
     monkeypatch.setattr(ColumnExchange, "passes_files", lambda spark: request.param == "files")
 
 
@@ -156,45 +157,62 @@ def many_inputs(count: int, rows: int) -> list[pa.RecordBatch]:
     ]
 
 
-@pytest.mark.parametrize("buffered", [512 << 20, 1], ids=["plenty of memory", "little memory"])
-def test_threads_share_one_file_for_each_partition(aim: Any, monkeypatch: pytest.MonkeyPatch, buffered: int):
+@pytest.mark.parametrize("held", [512 << 20, 10_000, 0], ids=["in memory", "some in files", "all in files"])
+@pytest.mark.parametrize("threads", [1, 4, 64])
+def test_rows_that_threads_split_are_in_one_file_for_each_partition(
+    aim: Any, monkeypatch: pytest.MonkeyPatch, held: int, threads: int
+):
+    """However many cores there are, and however many partitions."""
     monkeypatch.setattr(column_exchange, "_SPLIT_ROWS", 10)
-    monkeypatch.setattr(column_exchange, "_BUFFERED_BYTES", buffered)
-    target, inputs = aim(SIMPLE, [(2, "identity")]), many_inputs(40, 50)
-    [output] = ColumnExchange(target, lambda batches, _: iter(batches)).run_in_process(inputs)
-    assert output.files is not None and sorted(output.files["record_count"].to_pylist()) == [400] * 5
-    rows = written_rows(output.files)
+    monkeypatch.setattr(column_exchange, "_HELD_BYTES", held)
+    target, inputs = aim(SIMPLE, [(2, "identity"), (1, "bucket[64]")]), many_inputs(40, 50)
+    [*outputs] = ColumnExchange(target, lambda batches, _: iter(batches)).run_in_process(inputs, threads, None)
+    written = written_entries(outputs, target)
+    rows = written_rows(written)
     assert sorted(row["id"] for row in rows) == list(range(2000))
     assert {(row["id"] % 5, row["name"]) for row in rows} == {(0, None), (1, "n1"), (2, "n2"), (3, "n3"), (4, "n4")}
+    partitions = [(row["p1000"], row["p1001"]) for row in written.to_pylist()]
+    assert len(partitions) == len(set(partitions)) > 300
 
 
-@pytest.mark.parametrize("when", ["reading", "closing"])
+@pytest.mark.parametrize("when", ["splitting", "writing", "verifying"])
 def test_an_error_in_one_thread_leaves_no_file(aim: Any, monkeypatch: pytest.MonkeyPatch, when: str):
-    monkeypatch.setattr(column_exchange, "_BUFFERED_BYTES", 1)  # every part reaches a file at once
     target, inputs = aim(SIMPLE, [(2, "identity")]), many_inputs(40, 50)
 
     def source(batches: Any, notes: list[pa.Table]) -> Any:
         for batch in batches:
-            if when == "reading" and batch.column(0)[0].as_py() == 1500:
+            if when == "splitting" and batch.column(0)[0].as_py() == 1500:
                 raise UserError("the row is wrong")
             yield batch
 
-    if when == "closing":
+    def describe_files(files: Any) -> Any:
+        raise OSError("the file cannot be read back")
+
+    if when == "writing":
         monkeypatch.setattr("neve.run.write.data_files.make_durable", lambda *_: 1 / 0)
-    with pytest.raises((UserError, ZeroDivisionError), match=r"the row is wrong|zero"):
-        ColumnExchange(target, source).run_in_process(inputs)
+    exchange = ColumnExchange(target, source, describe_files if when == "verifying" else None)
+    with pytest.raises((UserError, WriteFailed), match=r"the row is wrong|ZeroDivisionError|cannot be read back"):
+        exchange.run_in_process(inputs, 4, None)
     assert not list(Path(target.location).rglob("*.parquet"))
+
+
+@pytest.fixture
+def scratch(spark: SparkSession, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """The folder for temporary files of the session."""
+    folder = tmp_path / "scratch"
+    folder.mkdir()
+    monkeypatch.setattr(spark.sparkContext, "_temp_dir", str(folder))
+    monkeypatch.setattr(ColumnExchange, "passes_files", lambda spark: True)
+    return folder
 
 
 @pytest.mark.parametrize("row_bytes", [100, 30_000])
 @pytest.mark.parametrize("plain_bytes", [256 << 20, 10_000])
 def test_rows_that_tasks_pass_on_in_files_arrive_once(
-    spark: SparkSession, aim: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, row_bytes: int, plain_bytes: int
+    spark: SparkSession, aim: Any, monkeypatch: pytest.MonkeyPatch, scratch: Path, row_bytes: int, plain_bytes: int
 ):
     """Large rows make the job run again, and what the first attempt left in files must not count."""
-    monkeypatch.setattr(column_exchange, "_PLAIN_BYTES", plain_bytes)
-    monkeypatch.setattr(ColumnExchange, "passes_files", lambda spark: True)
-    monkeypatch.setenv("SPARK_LOCAL_DIRS", f"{tmp_path / 'scratch'},elsewhere")
+    monkeypatch.setattr(row_parts, "_PLAIN_BYTES", plain_bytes)
     monkeypatch.setattr(column_exchange, "_SPLIT_BYTES", 64 << 10)
     target = aim(SIMPLE, [(1, "bucket[3]")])
     rows = spark.range(0, 500, 1, 20).selectExpr("id", f"rpad(cast(id AS string), {row_bytes}, 'x') AS name")
@@ -202,18 +220,52 @@ def test_rows_that_tasks_pass_on_in_files_arrive_once(
     assert len(written) == 3 and len({row["p1000"] for row in written.to_pylist()}) == 3
     found = sorted((row["id"], len(row["name"])) for row in written_rows(written))
     assert found == [(n, row_bytes) for n in range(500)]
-    assert list((tmp_path / "scratch").iterdir()) == [], "temporary files are deleted"
+    assert list(scratch.iterdir()) == [], "temporary files are deleted"
 
 
-def test_a_large_partition_fills_several_files(spark: SparkSession, aim: Any, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(ColumnExchange, "passes_files", lambda spark: True)
-    monkeypatch.setattr(column_exchange, "_SPLIT_ROWS", 1000)
+@pytest.mark.parametrize("when", ["writing parts", "reading parts"])
+def test_a_temporary_folder_that_fails_is_one_sentence(
+    spark: SparkSession, aim: Any, monkeypatch: pytest.MonkeyPatch, scratch: Path, when: str
+):
+    target = aim(SIMPLE, [(2, "identity")])
+    if when == "reading parts":
+        monkeypatch.setattr(row_parts.StoredRows, "read", lose_file(row_parts.StoredRows.read))
+    else:
+        monkeypatch.setattr(ColumnExchange, "_splitting_task", lose_folder(ColumnExchange._splitting_task))
+    with pytest.raises(TableError, match=r"Cannot keep rows in the temporary file .*scratch.*spark\.local\.dir"):
+        write_dataframe(spark.range(100).selectExpr("id", "cast(id % 3 AS string) AS name"), target)
+    assert not list(Path(target.location).rglob("*.parquet")) and list(scratch.iterdir()) == []
+
+
+def lose_file(read: Any) -> Any:
+    def read_after_loss(self: row_parts.StoredRows, schema: pa.Schema) -> pa.RecordBatch:
+        Path(self.path).unlink(missing_ok=True)
+        return read(self, schema)
+
+    return read_after_loss
+
+
+def lose_folder(splitting_task: Any) -> Any:
+    return lambda self, folder: splitting_task(self, f"{folder}/that/does/not/exist")
+
+
+def test_a_large_partition_fills_several_files(spark: SparkSession, aim: Any, scratch: Path):
     target = aim(SIMPLE, [(2, "identity")]).with_options(target_file_size=50_000)
     rows = spark.range(0, 100_000, 1, 4).selectExpr("xxhash64(id) AS id", "if(id < 99000, 'much', 'little') AS name")
     written = write_dataframe(rows, target).to_pylist()
     sizes = {name: [r["file_size_in_bytes"] for r in written if r["p1000"] == name] for name in ("much", "little")}
     assert len(sizes["little"]) == 1 and len(sizes["much"]) > 10
     assert max(sizes["much"]) < 150_000 and sum(row["record_count"] for row in written) == 100_000
+
+
+def test_shares_have_whole_partitions_unless_they_fill_several_files(aim: Any):
+    target = aim(SIMPLE, [(2, "identity")]).with_options(target_file_size=1 << 20)
+    names = ["a", "b", "b", "b", "c", "b", "a"] * 10
+    parts = [Part(name, (name,), None, pa.record_batch({}), 1 << 20, 10) for name in names]
+    shares = share_parts(parts, target, threads=2)
+    assert sorted(map(id, (part for share in shares for part in share))) == sorted(map(id, parts))
+    assert max(sum(part.arrow_bytes for part in share) for share in shares) <= 9 << 20  # the table knows no row size
+    assert [part.name for share in shares for part in share] == sorted(names)
 
 
 def test_files_say_which_partition_they_hold(spark: SparkSession, aim: Any):

@@ -65,7 +65,7 @@ def test_rows_of_this_process_are_written_without_spark(form: str, aim: Any):
 def many_shares(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every few rows are worth a thread."""
     monkeypatch.setattr(data_files, "_SHARE_BYTES", 1000)
-    monkeypatch.setattr(data_files, "cpu_count", lambda: 4)
+    monkeypatch.setattr(data_files, "usable_cores", lambda: 4)
 
 
 @pytest.mark.usefixtures("many_shares")
