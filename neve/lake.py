@@ -134,9 +134,15 @@ class Lake:
         """List the names of all tables, or of the tables in one namespace."""
         return self.context.table_names(namespace)
 
-    def drop_table(self, name: str | tuple[str, ...], *, purge: bool = False) -> DropResult:
-        """Remove a table from the catalog; its files stay, unless `purge` deletes them."""
-        return drop_table(self.catalog, name, purge=purge)
+    def drop_table(
+        self, name: str | tuple[str, ...], *, purge: bool = False, allow_unreadable: bool = False
+    ) -> DropResult:
+        """Remove a table from the catalog; its files stay, unless `purge` deletes them.
+
+        A purge is rejected if another entry of the catalog cannot be read and may need the files, unless that is
+        allowed with `allow_unreadable`.
+        """
+        return drop_table(self.catalog, name, purge=purge, allow_unreadable=allow_unreadable)
 
     def rename_table(self, name: str | tuple[str, ...], new_name: str | tuple[str, ...]) -> Table:
         """Rename a table; its files stay where they are."""

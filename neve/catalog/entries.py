@@ -16,7 +16,6 @@ from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 
-from pyiceberg.io import FileIO
 from pyiceberg.table import Table
 from pyiceberg.typedef import EMPTY_DICT, Identifier
 
@@ -33,7 +32,6 @@ from neve.model.properties import properties_of
 _NOTE_PREFIX = ".neve-lake-"
 _NOTE_DIGITS, _MAX_NOTE_BYTES = 16, 64 << 10
 _LOCK_WAIT_SECONDS = 10
-_NOT_OF_A_LAKE = (sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_ERROR)  # another file, or without the table of a catalog
 _LAKE_QUERY = "SELECT catalog_name, table_namespace, table_name, metadata_location FROM iceberg_tables"
 
 
@@ -90,6 +88,13 @@ def list_other_entries(catalog: NeveCatalog, table: Table, paths: Iterable[str] 
     return [entry for entry in entries if entry.name != own] + in_lakes
 
 
+def find_entry(catalog: NeveCatalog, entry: CatalogEntry) -> str | None:
+    """Return where the metadata of an entry of this catalog is now; None if that is not known."""
+    rows = catalog.list_rows() if isinstance(catalog, SqlCatalogMixin) else []
+    listed = (_entry_of_row(row, "") for row in rows if row[0] == catalog.name)
+    return next((each.metadata_location for each in listed if each.name == entry.name), None)
+
+
 def select_metadata_in_use(catalog: NeveCatalog, table: Table, locations: Collection[str]) -> frozenset[str]:
     """Return which of these metadata files of a table are current for another entry, of its catalog or of a lake."""
     folder = local_path(table.metadata_location.rpartition("/")[0])
@@ -105,21 +110,27 @@ def select_metadata_in_use(catalog: NeveCatalog, table: Table, locations: Collec
 def _list_lakes(catalog: NeveCatalog, table: Table, paths: Iterable[str]) -> list[CatalogEntry]:
     """Return the entries of all lakes whose folders contain a table or that left a note, except the catalog itself."""
     folders = map(local_path, folders_of(to_neve_metadata(table.metadata), table.metadata_location))
-    databases = [above / DATABASE_NAME for f in folders if f is not None for above in Path(f).resolve().parents]
+    above = {folder / DATABASE_NAME for f in folders if f is not None for folder in Path(f).resolve().parents}
     # Only local notes: what is in remote storage must not choose files of this machine.
-    notes = (p for p in paths if p.rpartition("/")[2].startswith(_NOTE_PREFIX) and local_path(p) is not None)
-    databases += [database for note in notes if (database := _read_note(table.io, note)) is not None]
+    notes = [p for p in paths if p.rpartition("/")[2].startswith(_NOTE_PREFIX) and local_path(p) is not None]
+    noted, unreadable = set[Path](), list[CatalogEntry]()
+    for note in notes:
+        try:
+            noted |= _databases_in_note(read_file(table.io, note, _MAX_NOTE_BYTES))
+        except NeveError as e:
+            unreadable.append(_problem_entry("the lake of a note", f"Cannot read {note}: {e}"))
     own = _database_of(catalog)
-    others = dict.fromkeys(file for file in databases if file != own and file.is_file())
-    return [entry for file in others for entry in _entries_of_lake(file)]
+    lakes = (_entries_of_lake(file, is_noted=file in noted) for file in sorted(above | noted) if file != own)
+    return [*unreadable, *(entry for entries in lakes for entry in entries)]
 
 
-def _read_note(io: FileIO, path: str) -> Path | None:
+def _databases_in_note(data: bytes) -> set[Path]:
+    """Return the database that a note names; none if it is no note of ours, since storage is not trusted."""
     try:
-        database = Path(json.loads(read_file(io, path, _MAX_NOTE_BYTES))["catalog"])
-    except (NeveError, ValueError, KeyError, TypeError):  # it comes from storage, and is not trusted
-        return None
-    return database if database.is_absolute() and database.name == DATABASE_NAME else None
+        database = Path(json.loads(data)["catalog"])
+    except (ValueError, KeyError, TypeError):
+        return set()
+    return {database} if database.is_absolute() and database.name == DATABASE_NAME else set()
 
 
 def _database_of(catalog: NeveCatalog) -> Path | None:
@@ -127,17 +138,26 @@ def _database_of(catalog: NeveCatalog) -> Path | None:
     return None if database is None else Path(database).resolve()
 
 
-def _entries_of_lake(database: Path) -> list[CatalogEntry]:
+def _entries_of_lake(database: Path, *, is_noted: bool) -> list[CatalogEntry]:
+    """Return the entries of a lake; a file of its name that no note names may be something else."""
+    name = f"the lake {database.parent}"
     try:
+        if not is_noted and not database.is_file():
+            return []
         uri = f"{database.as_uri()}?mode=ro"
         with closing(sqlite3.connect(uri, _LOCK_WAIT_SECONDS, uri=True)) as connection:
             rows = connection.execute(_LAKE_QUERY).fetchall()
-    except sqlite3.Error as e:
-        if e.sqlite_errorcode in _NOT_OF_A_LAKE:
+    except (sqlite3.Error, OSError) as e:
+        is_another = getattr(e, "sqlite_errorcode", None) == sqlite3.SQLITE_NOTADB or "no such table" in str(e)
+        if is_another and not is_noted:
             return []
-        problem = f"Cannot ask the lake {database.parent}: {e}."
-        return [CatalogEntry(f"the lake {database.parent}", (), problem=problem)]
-    return [_entry_of_row(row, f" of the lake {database.parent}") for row in rows]
+        advice = f" If that lake is gone, delete the files {_NOTE_PREFIX}* beside the metadata." if is_noted else ""
+        return [_problem_entry(name, f"Cannot ask {name}: {e}.{advice}")]
+    return [_entry_of_row(row, f" of {name}") for row in rows]
+
+
+def _problem_entry(name: str, problem: str) -> CatalogEntry:
+    return CatalogEntry(name, (), problem=problem)
 
 
 def _entry_of_row(row: tuple[str, str, str, str], whose: str) -> CatalogEntry:

@@ -8,8 +8,9 @@ The catalog is asked, entry by entry. Table ids do not decide: the same metadata
 
 Files that a twin or a neighbour references are in use. Where folders are symbolic links, the real folders are compared.
 
-An entry that cannot be read now may be any of these, so clean-up is rejected unless the caller allows it. An entry that
-nobody can read, because its metadata is damaged or gone, counts only if that is in or around the folders of the table.
+An entry that cannot be read now may be any of these, so clean-up is rejected unless the caller allows it. Metadata that
+this process can never read (it is damaged or gone, of a kind that Névé does not know, or of somebody else) counts only
+if it is in or around the folders of the table, as far as it says where its table is.
 
 An entry of a separate catalog that nobody can ask leaves traces only once it commits: metadata files that follow each
 other and are not in the history of the table.
@@ -17,35 +18,42 @@ other and are not in the history of the table.
 
 from __future__ import annotations
 
+import json
 import os
+import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 
 from pyiceberg.exceptions import NoSuchTableError
 from pyiceberg.io import FileIO
 from pyiceberg.table import Table
+from pyiceberg.typedef import EMPTY_DICT
 
 from neve.catalog import refresh_table
 from neve.catalog.base import NeveCatalog
-from neve.catalog.entries import CatalogEntry, folders_of, list_other_entries
+from neve.catalog.entries import CatalogEntry, find_entry, folders_of, list_other_entries
 from neve.catalog.metadata_files import is_metadata_file, read_metadata, version_of
 from neve.commit.reachable_files import find_reachable_files, tree_roots
 from neve.display.format import join_with_and
-from neve.errors import CorruptFile, LimitExceeded, MissingFile, UserError
+from neve.errors import CorruptFile, LimitExceeded, MissingFile, NeveError, UnsupportedFeature, UserError
+from neve.io.files import read_file
 from neve.io.listing import list_files
 from neve.io.parallel import map_in_threads, reader_count
-from neve.io.paths import canonical_path, local_path, scheme_of
+from neve.io.paths import canonical_path, local_path, location_from_property, scheme_of
 from neve.model.metadata import TableMetadata, to_neve_metadata
 
+_MAX_REASONS = 3  # of entries that cannot be read
 _METADATA_BYTES = 16 << 10  # approximate size of a metadata file
 _ADVICE_ON_TWINS = (
     "Drop one of the entries without purge, or call allow_shared() to keep the files that the other one references."
 )
 _ADVICE_ON_UNREADABLE = (
-    "Try again when it can be read, drop the entry if its table is damaged, or call allow_shared() to clean up "
-    "regardless of it."
+    "Try again when it can be read, drop the entry if its table is damaged, or allow unreadable entries to clean up "
+    "regardless of them."
 )
+_DENIED = re.compile("access.?denied|forbidden|permission", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -98,6 +106,18 @@ class UnreadableEntry:
     reason: str
 
 
+class SharedFilesError(UserError):
+    """A clean-up was rejected, because it could delete files of another table."""
+
+
+@dataclass(frozen=True, slots=True)
+class AllowedNeighbours:
+    """Neighbours that do not stop a clean-up, because the caller knows of them."""
+
+    twins: bool = False  # their files are kept
+    unreadable: bool = False  # their files cannot be known
+
+
 @dataclass(frozen=True)
 class Neighbours:
     """The tables that share files or folders with a table."""
@@ -106,18 +126,19 @@ class Neighbours:
     others: tuple[Place, ...] = ()
     unreadable: tuple[UnreadableEntry, ...] = ()
 
-    def check_deletion(self, action: str, advice: str = "") -> None:
+    def refuse_deletion(self, action: str, allowed: AllowedNeighbours, advice: str = "") -> None:
         """Reject an action that would delete files of another entry of the same table, or of one that is not known."""
-        if self.twins:
+        if self.twins and not allowed.twins:
             names = join_with_and([twin.name for twin in self.twins])
-            raise UserError(
+            raise SharedFilesError(
                 f"Cannot {action}: the same table has another entry, {names}, which would lose files. "
                 f"{advice or _ADVICE_ON_TWINS}"
             )
-        if self.unreadable:
+        if self.unreadable and not allowed.unreadable:
             names = join_with_and([entry.name for entry in self.unreadable])
-            raise UserError(
-                f"Cannot {action}: {names} cannot be read, and may use the same files. {self.unreadable[0].reason} "
+            reasons = " ".join(dict.fromkeys(entry.reason for entry in self.unreadable[:_MAX_REASONS]))
+            raise SharedFilesError(
+                f"Cannot {action}: {names} cannot be read, and may use the same files. {reasons} "
                 f"{advice or _ADVICE_ON_UNREADABLE}"
             )
 
@@ -153,22 +174,35 @@ def find_neighbours(catalog: NeveCatalog, table: Table) -> Neighbours:
 
 
 def _load_place(entry: CatalogEntry, catalog: NeveCatalog, own: Place) -> Place | UnreadableEntry | None:
-    """Return the place of an entry; None if its table was dropped, or if nobody can read it and it is elsewhere."""
+    """Return the place of an entry; None if its table was dropped, or cannot be read and is elsewhere."""
     try:
         return Place.of(entry.load(catalog), entry.name)
     except NoSuchTableError:
         return None
-    except (CorruptFile, LimitExceeded, MissingFile) as e:
-        location = entry.metadata_location
-        return UnreadableEntry(entry.name, str(e)) if location is None or _may_be_inside(location, own) else None
-    except Exception as e:  # a catalog or a storage that is down; every catalog has its own errors
-        return UnreadableEntry(entry.name, f"{type(e).__name__}: {e}" if str(e) else type(e).__name__)
+    except MissingFile as e:
+        if (moved := find_entry(catalog, entry)) != entry.metadata_location and moved is not None:  # committed since
+            return _load_place(replace(entry, metadata_location=moved), catalog, own)
+        error: Exception = e
+    except Exception as e:  # every catalog and storage has its own errors
+        error = e
+    is_lasting = isinstance(error, CorruptFile | LimitExceeded | MissingFile | UnsupportedFeature)
+    is_lasting |= _DENIED.search(str(error)) is not None
+    if is_lasting and entry.metadata_location is not None and not _may_overlap(entry.metadata_location, catalog, own):
+        return None
+    reason = str(error) if isinstance(error, NeveError) else f"{type(error).__name__}: {error}".rstrip(" :.") + "."
+    return UnreadableEntry(entry.name, reason)
 
 
-def _may_be_inside(metadata_location: str, own: Place) -> bool:
-    """Return whether the table of a metadata file may be in, or around, a folder of another table."""
-    folder = real_folder(metadata_location.rpartition("/")[0].removesuffix("/metadata"))
-    return any(_overlap(folder, own_folder) for own_folder in own.folders)
+def _may_overlap(metadata_location: str, catalog: NeveCatalog, own: Place) -> bool:
+    """Return whether a table may share a folder with another one, by what its metadata file says as plain JSON."""
+    folders = [metadata_location.rpartition("/")[0].removesuffix("/metadata")]
+    with suppress(Exception):  # it cannot be read: its own folder is all that is known
+        io = catalog._load_file_io(EMPTY_DICT, metadata_location)
+        document = json.loads(read_file(io, metadata_location))
+        properties = document.get("properties", {})
+        named = [document["location"], *(properties.get(name) for name in ("write.data.path", "write.metadata.path"))]
+        folders += [location_from_property(document["location"], path) for path in named if path]
+    return any(_overlap(real_folder(folder), own_folder) for folder in folders for own_folder in own.folders)
 
 
 def _overlap(one: str, two: str) -> bool:

@@ -66,11 +66,12 @@ def maintenance_section(report: Report) -> Markup:
         failure = tag("p", tag("strong", "The steps could not be planned. "), outlook.failure, class_="failure")
         return panel("upkeep", "What to do", "maintain() looks at the table and proposes steps.", failure)
     lede, steps = "maintain() has nothing to do.", Markup()
-    if outlook.steps:
+    if taken := sum(not step.is_rejected for step in outlook.steps):
         lede = (
-            f"maintain() would take {plural(len(outlook.steps), 'step')}, the most useful first. Each is planned "
+            f"maintain() would take {plural(taken, 'step')}, the most useful first. Each is planned "
             "independently: a step may make the next one smaller."
         )
+    if outlook.steps:
         heads = ("#", "Step", "What", "Files saved", "Bytes to read", "In Python")
         rows = []
         for number, step in enumerate(outlook.steps, 1):
@@ -78,7 +79,8 @@ def maintenance_section(report: Report) -> Markup:
             title, command = _STEPS.get(step.verb, (step.verb, "t.maintain()"))
             # Sizes in a unit that suits them instead of bytes.
             why = re.sub(r"\b([\d,]+) bytes\b", lambda match: format_size(int(match[1].replace(",", ""))), step.why)
-            rows.append((number, title, why, step.files_saved or None, read, tag("code", f"{command}.execute()")))
+            how = "rejected" if step.is_rejected else tag("code", f"{command}.execute()")
+            rows.append((number, title, why, step.files_saved or None, read, how))
         steps = table("Steps of maintain()", heads, rows)
     reasons = [("rewritten" if is_taken else "left alone", why, count) for why, is_taken, count in outlook.reasons]
     title = "Why a compaction rewrites files or leaves them alone"

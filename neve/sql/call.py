@@ -81,7 +81,7 @@ class Call:
     def _invoke(self, lake: LakeContext, options: StatementOptions) -> Any:
         options.require_only("CALL")
         if self.catalog is not None:
-            (text, word), name = self.catalog, lake.catalog.name
+            (text, word), name = self.catalog, lake.name
             if word.name != name:  # its tables are not in this lake
                 problem = f"unknown catalog {word.name!r}: the catalog of this lake is {name!r}, and may be left out"
                 raise syntax_error("SQL", text, word.start, word.end, problem, verb="run")
@@ -249,7 +249,7 @@ def _rewrite_manifests(table: Table, values: ArgumentValues) -> Any:
 
 def _remove_orphan_files(table: Table, values: ArgumentValues) -> Any:
     names = ("older_than", "location", "dry_run", "equal_schemes", "equal_authorities", "prefix_mismatch_mode")
-    return _configure(table.remove_orphan_files(), values, *names, "allow_shared", "allow_any_name")
+    return _configure(table.remove_orphan_files(), values, *names, "allow_shared", "allow_unreadable", "allow_any_name")
 
 
 def _rollback_to_timestamp(table: Table, values: ArgumentValues) -> Table:
@@ -315,9 +315,16 @@ PROCEDURES: dict[str, Procedure] = {
             "snapshot_ids": _INTEGER_ARRAY,
             "clean_expired_metadata": _BOOLEAN,
             "allow_shared": _BOOLEAN,
+            "allow_unreadable": _BOOLEAN,
         },
         lambda table, values: _configure(
-            table.expire_snapshots(), values, "older_than", "retain_last", "clean_expired_metadata", "allow_shared"
+            table.expire_snapshots(),
+            values,
+            "older_than",
+            "retain_last",
+            "clean_expired_metadata",
+            "allow_shared",
+            "allow_unreadable",
         ).snapshot_ids(*values.get("snapshot_ids", ())),
     ),
     "remove_orphan_files": Procedure(
@@ -331,6 +338,7 @@ PROCEDURES: dict[str, Procedure] = {
             "prefix_mismatch_mode": _STRING,
             "prefix_listing": _BOOLEAN,
             "allow_shared": _BOOLEAN,
+            "allow_unreadable": _BOOLEAN,
             "allow_any_name": _BOOLEAN,
         },
         _remove_orphan_files,

@@ -15,8 +15,11 @@ _AllowShared = Annotated[
     bool,
     typer.Option(
         "--allow-shared",
-        help="Go on although the same table has another entry, whose files are kept, or another entry cannot be read.",
+        help="Go on although the same table has another entry; its files are kept.",
     ),
+]
+_AllowUnreadable = Annotated[
+    bool, typer.Option("--allow-unreadable", help="Go on although another entry cannot be read, which may need files.")
 ]
 
 
@@ -34,6 +37,7 @@ def orphans(
         bool, typer.Option("--allow-any-name", help="Include files that no Iceberg writer makes.")
     ] = False,
     allow_shared: _AllowShared = False,
+    allow_unreadable: _AllowUnreadable = False,
     equal_schemes: Annotated[
         list[str] | None, typer.Option("--equal-scheme", metavar="A,B=C", help="Schemes that mean the same.")
     ] = None,
@@ -55,6 +59,7 @@ def orphans(
         allow_young=allow_young,
         allow_any_name=allow_any_name,
         allow_shared=allow_shared,
+        allow_unreadable=allow_unreadable,
     ).equal_schemes(parse_pairs(equal_schemes, "--equal-scheme"))
     plan = CommandPlan.of(
         f"Looking for orphans of {table}",
@@ -94,6 +99,7 @@ def expire(
         typer.Option(help="Files to delete: all, metadata or none.", autocompletion=one_of("all", "metadata", "none")),
     ] = "all",
     allow_shared: _AllowShared = False,
+    allow_unreadable: _AllowUnreadable = False,
 ) -> None:
     """Remove old snapshots and delete the files that only they reference. Their data cannot be read afterwards."""
     verb = with_options(
@@ -101,6 +107,7 @@ def expire(
         older_than=parse_time(older_than),
         retain_last=retain_last,
         allow_shared=allow_shared,
+        allow_unreadable=allow_unreadable,
     ).snapshot_ids(*(snapshots or ()))
     plan = CommandPlan.of(
         f"Expiring snapshots of {table}",

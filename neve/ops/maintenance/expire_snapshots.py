@@ -4,7 +4,8 @@ Snapshots older than a time expire, except the newest few of each branch and tho
 branches and tags that are too old expire first. Snapshots can also be named. Files are deleted only after the change of
 the table is known to have landed, and only if no remaining snapshot has them as live. A file outside the table's
 locations stays, as it may belong to another table too, and so does a file that another table of the catalog references.
-If the same table has another entry in the catalog, or another entry cannot be read, an expiry needs `allow_shared()`.
+If the same table has another entry in the catalog, an expiry needs `allow_shared()`; if an entry cannot be read, it
+needs `allow_unreadable()`.
 
 Isolation: lands only if no branch or tag has moved; otherwise everything is planned again.
 Writes: table metadata only. Deletes data files, delete files, manifests, manifest lists and statistics.
@@ -30,7 +31,7 @@ from typing import Literal, Self, cast, get_args
 from neve.catalog.rest import RestCatalogMixin
 from neve.commit.cleanup import delete_reachable_files
 from neve.commit.expiry import Expiry, unused_specs_and_schemas
-from neve.commit.neighbours import find_neighbours
+from neve.commit.neighbours import AllowedNeighbours, SharedFilesError, find_neighbours
 from neve.commit.reachable_files import UnreachableFiles, find_unreachable_files, roots_of
 from neve.display.format import join_with_and, plural
 from neve.display.html import ExplainMixin, SummaryMixin
@@ -129,7 +130,7 @@ class ExpireSnapshots(Verb[ExpirePlan, ExpireResult]):
     named_ids: frozenset[int] = frozenset()
     cleans_metadata: bool = False
     level: CleanupLevel = "all"
-    allows_shared: bool = False
+    allowed: AllowedNeighbours = field(default_factory=AllowedNeighbours)
 
     title = "expiry of snapshots"
 
@@ -165,11 +166,12 @@ class ExpireSnapshots(Verb[ExpirePlan, ExpireResult]):
         return replace(self, level=cast(CleanupLevel, level))
 
     def allow_shared(self, value: bool = True) -> Self:
-        """Expire snapshots although the same table has another entry, or another entry cannot be read.
+        """Expire snapshots although the same table has another entry; files that the other entry needs are kept."""
+        return replace(self, allowed=replace(self.allowed, twins=value))
 
-        Files that other entries need are kept, as far as they can be read.
-        """
-        return replace(self, allows_shared=value)
+    def allow_unreadable(self, value: bool = True) -> Self:
+        """Expire snapshots although an entry cannot be read, which may need the files: they are deleted."""
+        return replace(self, allowed=replace(self.allowed, unreadable=value))
 
     # -- planning ----------------------------------------------------------------------------------------------------
 
@@ -208,8 +210,7 @@ class ExpireSnapshots(Verb[ExpirePlan, ExpireResult]):
         if not len(unreachable):
             return unreachable
         neighbours = find_neighbours(context.catalog, context.iceberg)
-        if not self.allows_shared:
-            neighbours.check_deletion(f"expire snapshots of table {context.name}")
+        neighbours.refuse_deletion(f"expire snapshots of table {context.name}", self.allowed)
         return unreachable.keep_shared(neighbours.select_shared(chain.from_iterable(unreachable.in_deletion_order)))
 
     # -- running -----------------------------------------------------------------------------------------------------
@@ -231,9 +232,13 @@ class ExpireSnapshots(Verb[ExpirePlan, ExpireResult]):
         if not landed.expiry:
             return ExpireResult(attempts=len(attempts))
         unreachable, after = landed.left, context.refreshed().metadata
+        rejected: dict[str, str] = {}
         if after.lazy_snapshots.positions.keys() - set(landed.kept):
-            # Concurrent snapshots may reference some of the files.
-            unreachable = self._unreachable_files(context, before, after)
+            try:  # concurrent snapshots may reference some of the files
+                unreachable = self._unreachable_files(context, before, after)
+            except SharedFilesError as e:  # the snapshots have expired, but their files stay
+                rejected = dict.fromkeys(chain.from_iterable(unreachable.in_deletion_order), str(e))
+                unreachable = unreachable.without(rejected)
         emit(Step("delete files", total=len(unreachable), unit="files"))
         roots = roots_of(before, context.iceberg.metadata_location)
         kept = delete_reachable_files(context.io, unreachable.in_deletion_order, roots)
@@ -245,7 +250,7 @@ class ExpireSnapshots(Verb[ExpirePlan, ExpireResult]):
             landed.expiry.spec_ids,
             landed.expiry.schema_ids,
             deleted=unreachable.without(kept),
-            files_kept=outside | shared | kept,
+            files_kept=outside | shared | rejected | kept,
             attempts=len(attempts),
             seconds=execution.total_seconds,
         )

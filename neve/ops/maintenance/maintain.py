@@ -21,6 +21,7 @@ from typing import Any, Self
 
 import pyarrow.compute as pc
 
+from neve.commit.neighbours import SharedFilesError
 from neve.display.format import plural
 from neve.display.html import ExplainMixin, SummaryMixin
 from neve.errors import UserError
@@ -147,6 +148,7 @@ class Maintain(Verb[MaintenancePlan, MaintenanceResult]):
     def _write(self, context: TableContext, plan: MaintenancePlan, execution: Execution) -> MaintenanceResult:
         """Run the steps of the plan until the time is up; each step commits by itself."""
         results: list[tuple[str, Any]] = []
+        rejected: list[Proposal] = []
         waiting = list(plan.steps)
         while waiting and not self._is_out_of_time(execution.started):
             step = waiting.pop(0)
@@ -156,8 +158,11 @@ class Maintain(Verb[MaintenancePlan, MaintenanceResult]):
                 verb = verb.option("max-files-to-rewrite", self._files_within(step.verb, step.bytes_read))
             if step.verb in _COMPACTIONS and self.max_seconds is not None:
                 verb = verb.options(_PARTIAL_PROGRESS).until(lambda _: self._is_out_of_time(execution.started))
-            results.append((step.verb, verb.execute()))
-        return MaintenanceResult(tuple(results), (*waiting, *plan.left_out), execution.total_seconds)
+            try:
+                results.append((step.verb, verb.execute()))
+            except SharedFilesError as e:  # what the other steps did stays
+                rejected.append(replace(step, why=str(e), is_rejected=True))
+        return MaintenanceResult(tuple(results), (*waiting, *rejected, *plan.left_out), execution.total_seconds)
 
     def _is_out_of_time(self, started: float) -> bool:
         return self.max_seconds is not None and time.monotonic() - started >= self.max_seconds
@@ -209,7 +214,7 @@ def _proposals(context: TableContext, compaction: RewritePlan | None) -> Iterato
 def _expiry_proposals(context: TableContext) -> Iterator[Proposal]:
     try:
         expiry = _VERBS["expire_snapshots"](context).plan()
-    except UserError as e:  # it could delete files of another table
+    except SharedFilesError as e:
         yield Proposal("expire_snapshots", str(e), 0, 1, is_rejected=True)
         return
     if expiry.snapshot_ids or expiry.refs:

@@ -11,8 +11,8 @@ another table even if the catalog does not list it, and a requested location mus
 
 If two tables keep their metadata in one folder, the search is rejected, because each would take the files of the other
 for orphans. Metadata of another table without snapshots does not count: it references nothing, and may remain from a
-killed creation. If the same table has another entry in the catalog, or another entry cannot be read, a search needs
-`allow_shared()`.
+killed creation. If the same table has another entry in the catalog, a search needs `allow_shared()`; if an entry cannot
+be read, it needs `allow_unreadable()`.
 
 Isolation: files are listed before the table is read, and the table is read again before anything is deleted.
 Writes: nothing; deletes files only after `dry_run(False)`.
@@ -34,7 +34,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from neve.commit.cleanup import WRITER_FILE_PATTERN, Prefixes, delete_orphans, find_orphans, is_hidden_file
-from neve.commit.neighbours import Neighbours, find_neighbours
+from neve.commit.neighbours import AllowedNeighbours, Neighbours, find_neighbours
 from neve.display.format import plural
 from neve.display.html import ExplainMixin, SummaryMixin
 from neve.errors import UnknownName, UserError
@@ -124,7 +124,7 @@ class RemoveOrphanFiles(Verb[OrphanPlan, OrphanResult]):
     cut_off_ms: int | None = None
     allows_young: bool = False
     allows_any_name: bool = False
-    allows_shared: bool = False
+    allowed: AllowedNeighbours = field(default_factory=AllowedNeighbours)
     requested_location: str | None = None
     same_schemes: Mapping[str, str] = field(default_factory=dict)
     same_authorities: Mapping[str, str] = field(default_factory=dict)
@@ -151,11 +151,12 @@ class RemoveOrphanFiles(Verb[OrphanPlan, OrphanResult]):
         return replace(self, allows_any_name=value)
 
     def allow_shared(self, value: bool = True) -> Self:
-        """Search although the same table has another entry, or another entry cannot be read.
+        """Search although the same table has another entry; files that the other entry references are left alone."""
+        return replace(self, allowed=replace(self.allowed, twins=value))
 
-        Files that other entries reference are left alone, as far as they can be read.
-        """
-        return replace(self, allows_shared=value)
+    def allow_unreadable(self, value: bool = True) -> Self:
+        """Search although an entry cannot be read, which may need files that are found."""
+        return replace(self, allowed=replace(self.allowed, unreadable=value))
 
     def location(self, place: str | Path) -> Self:
         """Search a part of the table's location, or another location that the table wrote to."""
@@ -225,13 +226,12 @@ class RemoveOrphanFiles(Verb[OrphanPlan, OrphanResult]):
             raise UserError(
                 f"Cannot remove orphan files in {folders.location}: table {context.name} has no file there."
             )
-        self._check_deletion(folders.neighbours, context)
+        self._refuse_deletion(folders.neighbours, context)
         folders.refuse_inside_others()
         folders.refuse_shared_metadata(stored, self._prefixes)
 
-    def _check_deletion(self, neighbours: Neighbours, context: TableContext) -> None:
-        if not self.allows_shared:
-            neighbours.check_deletion(f"remove orphan files of table {context.name}")
+    def _refuse_deletion(self, neighbours: Neighbours, context: TableContext) -> None:
+        neighbours.refuse_deletion(f"remove orphan files of table {context.name}", self.allowed)
 
     def _is_own(self, paths: Any, folders: TableFolders) -> pa.Array:
         """Return which files an Iceberg writer may have made for this table: by their endings and folders."""
@@ -288,7 +288,7 @@ class RemoveOrphanFiles(Verb[OrphanPlan, OrphanResult]):
             plan = replace(plan, orphans=self._split_orphans(plan.orphans, reachable_paths(state))[0])
         if len(plan.orphans):  # so may a job of another table that shares the folder
             neighbours = find_neighbours(state.catalog, state.iceberg)
-            self._check_deletion(neighbours, context)
+            self._refuse_deletion(neighbours, context)
             plan = replace(plan, orphans=_without_paths(plan.orphans, neighbours.select_shared(plan.files)))
         emit(Step("delete files", total=len(plan.orphans), unit="files"))
         kept = delete_orphans(context.io, plan.files, plan.location)

@@ -3,7 +3,7 @@
 A purge deletes all files that the table's metadata references, over all snapshots: data files, delete files, manifests,
 statistics and metadata. Files outside the table's locations, which the table did not write, stay and are reported, and
 so do files that another table of the catalog references. A table with another entry in the catalog cannot be purged,
-nor one of a catalog with entries that cannot be read.
+nor one of a catalog with entries that cannot be read, unless the caller allows that.
 A REST server deletes the files of its tables itself.
 
 Isolation: none. What a concurrent writer commits after the metadata was read and before the drop is left behind.
@@ -24,7 +24,7 @@ import neve.catalog as tables
 from neve.catalog import NeveCatalog
 from neve.catalog.rest import RestCatalogMixin
 from neve.commit.cleanup import delete_reachable_files
-from neve.commit.neighbours import find_neighbours
+from neve.commit.neighbours import AllowedNeighbours, find_neighbours
 from neve.commit.reachable_files import find_reachable_files, roots_of
 from neve.display.format import plural
 from neve.display.html import SummaryMixin
@@ -49,7 +49,9 @@ class DropResult(SummaryMixin):
         )
 
 
-def drop_table(catalog: NeveCatalog, name: str | tuple[str, ...], *, purge: bool = False) -> DropResult:
+def drop_table(
+    catalog: NeveCatalog, name: str | tuple[str, ...], *, purge: bool = False, allow_unreadable: bool = False
+) -> DropResult:
     """Drop a table; with `purge` delete its files too, unless its property `gc.enabled` is false."""
     if not purge:
         tables.drop_table(catalog, name)
@@ -62,7 +64,8 @@ def drop_table(catalog: NeveCatalog, name: str | tuple[str, ...], *, purge: bool
             "to another table. Drop it without purge."
         )
     neighbours = find_neighbours(catalog, table)
-    neighbours.check_deletion(f"purge table {'.'.join(table.name())}", "Drop the table without purge.")
+    allowed = AllowedNeighbours(unreadable=allow_unreadable)
+    neighbours.refuse_deletion(f"purge table {'.'.join(table.name())}", allowed, "Drop the table without purge.")
     if isinstance(catalog, RestCatalogMixin):
         catalog.purge_table(table.name())
         return DropResult()

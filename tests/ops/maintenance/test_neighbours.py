@@ -16,9 +16,11 @@ from pyiceberg.catalog import load_catalog
 from pyiceberg.catalog.sql import SqlCatalog
 
 import neve
-from neve.catalog import open_catalog
+from neve.catalog import entries, open_catalog
 from neve.catalog.sql import EmbeddedCatalog
-from neve.errors import UserError
+from neve.errors import TableError, UserError
+from neve.ops.maintenance import expire_snapshots
+from neve.ops.maintenance.rewrite_data_files import RewriteDataFiles
 from neve.ops.verb import Execution
 from tests.support.servers import rest_server
 from tests.support.tables import local
@@ -307,8 +309,102 @@ def test_an_entry_that_cannot_be_read_stops_clean_up(
         ):
             cleanup(lake, table)
     assert files_below(tmp_path) == before and ids(table) == [2]
-    assert expire(table).allow_shared().execute().files_deleted > 2
-    assert orphans(table).allow_shared().plan().other_tables == ((location,) if is_inside else ())
+    assert expire(table).allow_unreadable().execute().files_deleted > 2
+    assert orphans(table).allow_unreadable().plan().other_tables == ((location,) if is_inside else ())
+    assert lake.drop_table("db.a", purge=True, allow_unreadable=True).files_deleted > 2
+
+
+def test_a_known_twin_that_cannot_be_read_now_stops_clean_up(tmp_path: Path):
+    """`allow_shared` trusts that the files of the twin are known."""
+    lake = neve.connect(tmp_path / "lake")
+    table = lived(lake)
+    twin = lake.register_table("db.b", head(table))
+    twin.append([{"id": 3}])
+    make_unreadable(twin)
+    before = files_below(tmp_path)
+    for verb in (expire(table), orphans(table)):
+        with pytest.raises(UserError, match=r"db\.b cannot be read"):
+            verb.allow_shared().execute()
+    assert files_below(tmp_path) == before
+
+
+def test_metadata_of_a_kind_that_nobody_knows_counts_where_its_table_is(tmp_path: Path):
+    lake = neve.connect(tmp_path / "lake")
+    table = lived(lake)
+    own = table.context.metadata.location
+    for name, location in (("db.elsewhere", f"file://{tmp_path}/elsewhere"), ("db.inside", own)):
+        other = lived(lake, name)
+        path = local(head(other))
+        document = {**json.loads(path.read_text()), "format-version": 9, "location": location}
+        path.write_text(json.dumps(document))
+        if location == own:
+            with pytest.raises(UserError, match=r"db\.inside cannot be read"):
+                expire(table).execute()
+        else:
+            assert expire(table).plan().files
+
+
+def test_an_entry_that_moves_on_while_it_is_read_is_read_where_it_is_now(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    lake = neve.connect(tmp_path / "lake")
+    table = lived(lake)
+    twin = lake.register_table("db.b", head(table))
+    list_rows = type(lake.catalog).list_rows
+    listed: list[Any] = []
+
+    def list_once_before_a_commit(catalog: Any) -> Any:
+        rows = list_rows(catalog)
+        if not listed:
+            listed.append(rows)
+            old = head(twin)
+            twin.append([{"id": 3}])
+            table.append([{"id": 4}])  # nothing needs the old file any more
+            local(old).unlink()
+        return rows
+
+    monkeypatch.setattr(type(lake.catalog), "list_rows", list_once_before_a_commit)
+    with pytest.raises(UserError, match=r"another entry, db\.b"):
+        expire(table).execute()
+    assert listed
+
+
+def test_a_note_that_cannot_be_read_and_a_noted_lake_that_is_gone_stop_clean_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    table = lived(neve.connect(tmp_path / "first"))
+    neve.connect(tmp_path / "second").register_table("db.b", head(table))
+    (note,) = tmp_path.rglob(".neve-lake-*")
+    (tmp_path / "second" / "catalog.db").rename(tmp_path / "unmounted.db")
+    with pytest.raises(UserError, match=r"the lake .*second cannot be read.*delete the files \.neve-lake-"):
+        expire(table).execute()
+    assert expire(table).allow_unreadable().plan().files
+
+    def read_file(io: Any, path: str, *limit: int) -> bytes:
+        raise TableError(f"Cannot read {path}: Permission denied.")
+
+    monkeypatch.setattr(entries, "read_file", read_file)
+    with pytest.raises(UserError, match=rf"the lake of a note cannot be read.*{note.name}: Permission denied"):
+        expire(table).execute()
+
+
+def test_snapshots_that_have_expired_are_reported_even_if_their_files_must_stay(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """An entry stops answering between the commit and the deletion."""
+    lake = neve.connect(tmp_path / "lake")
+    table, other = lived(lake), lived(lake, "db.b")
+    commit = expire_snapshots.commit_updates
+
+    def commit_beside_a_writer(*arguments: Any) -> Any:
+        commit(*arguments)
+        table.append([{"id": 3}])
+        make_unreadable(other)
+
+    monkeypatch.setattr(expire_snapshots, "commit_updates", commit_beside_a_writer)
+    result = expire(table).execute()
+    assert result.snapshot_ids and result.files_deleted == 0
+    assert any("db.b cannot be read" in reason for reason in result.files_kept.values())
 
 
 def test_a_server_that_cannot_load_an_entry_stops_clean_up(tmp_path: Path):
@@ -353,7 +449,7 @@ def test_a_lake_that_is_busy_stops_clean_up(table_in_a_busy_lake: tuple[neve.Lak
         with pytest.raises(UserError, match=rf"the lake {tmp_path}/first cannot be read.*database is locked"):
             cleanup(lake, table)
     assert files_below(tmp_path) == before
-    assert expire(table).allow_shared().execute().files_deleted > 2
+    assert expire(table).allow_unreadable().execute().files_deleted > 2
 
 
 def test_metadata_is_not_retired_while_a_lake_is_busy(
@@ -391,6 +487,35 @@ def test_maintenance_leaves_out_an_expiry_that_could_harm_another_entry(tmp_path
     assert "rewrite_data_files" in dict(result.results) and result.summary.endswith("; expire_snapshots rejected")
     assert ids(twin) == ids(table)
     assert len(table.refresh().context.metadata.snapshots) > 8
+
+
+def test_maintenance_reports_its_other_steps_if_an_entry_stops_answering(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    lake = neve.connect(tmp_path / "lake")
+    table = lived(lake, properties={"history.expire.max-snapshot-age-ms": "0"})
+    other = lived(lake, "db.b")
+    for id_ in range(6):
+        table.append([{"id": id_}])
+    execute = RewriteDataFiles.execute
+
+    def execute_and_break(verb: RewriteDataFiles) -> Any:
+        make_unreadable(other)
+        return execute(verb)
+
+    monkeypatch.setattr(RewriteDataFiles, "execute", execute_and_break)
+    result = table.refresh().maintain().execute()
+    assert "rewrite_data_files" in dict(result.results)
+    assert [step.verb for step in result.not_done if step.is_rejected] == ["expire_snapshots"]
+
+
+def test_a_report_does_not_offer_an_expiry_that_is_rejected(tmp_path: Path):
+    lake = neve.connect(tmp_path / "lake")
+    table = lived(lake, properties={"history.expire.max-snapshot-age-ms": "0"})
+    lake.register_table("db.b", head(table))
+    page = table.report(tmp_path / "report.html").read_text()
+    assert "another entry, db.b" in page and "expire_snapshots().execute()" not in page
+    assert "maintain() has nothing to do" in page
 
 
 def test_pyiceberg_catalogs_are_asked_too(tmp_path: Path):
