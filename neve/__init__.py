@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from neve.plan.partition_filter import FilterStats
     from neve.plan.row_change import ChangePlan
     from neve.plan.scan import ScanPlan
+    from neve.session_catalog.attach import attach, detach
     from neve.source.planner import register
     from neve.table import Table
     from neve.tree.entries import EntryTable
@@ -94,7 +95,9 @@ __all__ = [
     "UserError",
     "WriteFailed",
     "WriteResult",
+    "attach",
     "connect",
+    "detach",
     "register",
 ]
 
@@ -120,6 +123,7 @@ _HOMES = {
     "neve.plan.manifests": "ManifestPlan",
     "neve.plan.partition_filter": "FilterStats",
     "neve.plan.scan": "ScanPlan",
+    "neve.session_catalog.attach": "attach detach",
     "neve.source.planner": "register",
     "neve.table": "Table",
     "neve.tree.entries": "EntryTable",

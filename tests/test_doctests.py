@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 import neve
 
 PACKAGE = Path(neve.__file__).parent
-USE_SPARK = ("neve.ops", "neve.table")
+USE_SPARK = ("neve.ops", "neve.table", "neve.session_catalog")
 
 
 def modules_with_examples() -> list[str]:

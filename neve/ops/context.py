@@ -42,6 +42,7 @@ class TableContext:
     time_zone: Callable[[], str] = lambda: "UTC"  # of the times in conditions
     environment: Environment = field(default_factory=Environment)
     running_spark: Callable[[], SparkSession | None] = SparkSession.getActiveSession  # starts none
+    lookup: Callable[[tuple[str, ...]], TableContext | None] | None = None  # of other tables; None: in the catalog
 
     @property
     def name(self) -> str:
@@ -198,6 +199,13 @@ class LakeContext:
     schemes: Mapping[str, str] = field(default_factory=dict)
     time_zone: Callable[[], str] = lambda: "UTC"  # of the times in conditions
     environment: Environment = field(default_factory=Environment)
+    sql_name: str | None = None  # the name of the lake in SQL; None: that of its catalog
+    lookup: Callable[[tuple[str, ...]], TableContext | None] | None = None  # of tables by name; None: in the catalog
+
+    @property
+    def name(self) -> str:
+        """The name that may come before the names of namespaces in SQL."""
+        return self.catalog.name if self.sql_name is None else self.sql_name
 
     def table(self, name: str | tuple[str, ...]) -> TableContext:
         """Return the newest state of a table; an unknown name is an error that suggests similar names."""
@@ -206,7 +214,14 @@ class LakeContext:
     def of_table(self, iceberg: IcebergTable) -> TableContext:
         """Return the context of a table that was loaded from the catalog."""
         return TableContext(
-            self.catalog, iceberg, self.spark, self.schemes, self.time_zone, self.environment, self.running_spark
+            self.catalog,
+            iceberg,
+            self.spark,
+            self.schemes,
+            self.time_zone,
+            self.environment,
+            self.running_spark,
+            self.lookup,
         )
 
     def table_names(self, namespace: str | None = None) -> list[str]:

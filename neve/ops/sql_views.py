@@ -94,10 +94,15 @@ class Views(AbstractContextManager["Views"]):
         self.close()
 
 
-def register_views(find: TableLookup, spark: Callable[[], SparkSession], *texts: str, only_lake: bool = False) -> Views:
+def register_views(
+    find: TableLookup,
+    spark: Callable[[], SparkSession],
+    *texts: str,
+    refuse: Callable[[TableName], None] = lambda name: None,
+) -> Views:
     """Register the tables of the lake that the texts read as views; without such tables, Spark is not used.
 
-    With `only_lake`, any other name is an error; otherwise Spark looks it up.
+    Spark looks up any other name, unless `refuse` raises an error for it.
     """
     reads: dict[tuple[object, ...], tuple[str, TableRead]] = {}
 
@@ -111,10 +116,8 @@ def register_views(find: TableLookup, spark: Callable[[], SparkSession], *texts:
             read, rows = resolved
             reads[state] = f"neve_{uuid4().hex}", read
             rows.createOrReplaceTempView(reads[state][0])
-        if only_lake and state not in reads:
-            raise UserError(
-                f"Cannot read {name.name}: it is no table of the lake, and a restricted query reads nothing else."
-            )
+        if state not in reads:
+            refuse(name)
         return quote_name(reads[state][0]) if state in reads else None
 
     try:
@@ -134,7 +137,17 @@ def _drop_views(spark: Callable[[], SparkSession], names: Iterable[str]) -> None
 
 def sibling_table_lookup(context: TableContext) -> TableLookup:
     """Look up tables in the catalog of a table; the table itself is found in the state of this context."""
-    return catalog_table_lookup(context.catalog, lambda loaded: replace(context, iceberg=loaded), [context])
+    if context.lookup is None:
+        return catalog_table_lookup(context.catalog, lambda loaded: replace(context, iceberg=loaded), [context])
+    lookup = context.lookup
+
+    def find(parts: tuple[str, ...]) -> TableContext | None:
+        found = lookup(parts)
+        if found is None or found.catalog is not context.catalog:
+            return found
+        return context if found.iceberg.name() == context.iceberg.name() else found
+
+    return find
 
 
 def catalog_table_lookup(

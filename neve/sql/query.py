@@ -22,6 +22,7 @@ from neve.ops.context import LakeContext
 from neve.ops.sql_views import register_views
 from neve.predicate.sql_features import function_calls, parse_fragment
 from neve.predicate.sql_text import TokenKind
+from neve.predicate.table_references import TableName
 from neve.run.spark.expressions import user_error_from_spark
 from neve.run.spark.session import is_classic, quiet_errors
 from neve.run.spark.types import spark_field
@@ -49,13 +50,18 @@ class Query:
         options.require_only("A query")
         if self.is_restricted:
             _refuse_outside_calls(lake.spark(), self.text)
-        views = register_views(table_finder(lake), lake.spark, self.text, only_lake=self.is_restricted)
+        refuse = _refuse_outside_names if self.is_restricted else (lambda name: None)
+        views = register_views(table_finder(lake), lake.spark, self.text, refuse=refuse)
         try:
             with _translate_spark_errors(lake):
                 return lake.spark().sql(views.single_text)
         finally:
             if is_classic(lake.spark()):  # Spark Connect resolves the views when the rows are fetched
                 views.close()
+
+
+def _refuse_outside_names(name: TableName) -> None:
+    raise UserError(f"Cannot read {name.name}: it is no table of the lake. {_RESTRICTED}")
 
 
 def _refuse_outside_calls(spark: SparkSession, text: str) -> None:

@@ -74,13 +74,13 @@ Name = tuple[str, ...]
 
 def table_finder(lake: LakeContext) -> TableLookup:
     """Return a function that looks up the tables of a lake by name."""
-    return catalog_table_lookup(lake.catalog, lake.of_table)
+    return catalog_table_lookup(lake.catalog, lake.of_table) if lake.lookup is None else lake.lookup
 
 
 def find_table(lake: LakeContext, name: Name) -> Table:
     """Return a table by name; the error for an unknown name suggests the nearest names."""
     table = table_finder(lake)(name)
-    return Table(lake.table(name) if table is None else table)
+    return Table(lake.table(identifier(lake, name)) if table is None else replace(table, lookup=lake.lookup))
 
 
 def table_and_branch(lake: LakeContext, name: Name) -> tuple[Table, str | None]:
@@ -105,5 +105,5 @@ def shorten_qualified_names(text: str, table: Name) -> str:
 
 def identifier(lake: LakeContext, name: Name) -> Name:
     """Return a name without the name of the catalog, unless a table of the full name exists."""
-    begins_with_catalog = len(name) > 2 and name[0] == lake.catalog.name
+    begins_with_catalog = len(name) > 2 and name[0] == lake.name
     return name[1:] if begins_with_catalog and not lake.catalog.table_exists(name) else name
