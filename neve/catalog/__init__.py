@@ -1,6 +1,14 @@
 """PyIceberg's catalogs, extended to load and commit tables of format versions 1 to 4."""
 
 from neve.catalog.base import NeveCatalog
+from neve.catalog.namespaces import (
+    all_namespaces,
+    change_namespace,
+    create_namespace,
+    drop_namespace,
+    list_namespaces,
+    namespace_properties,
+)
 from neve.catalog.open import adopt_catalog, open_catalog
 from neve.catalog.rest import RestCatalog
 from neve.catalog.sql import EmbeddedCatalog, SqlCatalog
@@ -35,11 +43,17 @@ __all__ = [
     "SqlCatalog",
     "SwapStatus",
     "adopt_catalog",
+    "all_namespaces",
+    "change_namespace",
+    "create_namespace",
     "create_table",
+    "drop_namespace",
     "drop_table",
     "identifier_of",
+    "list_namespaces",
     "list_tables",
     "load_table",
+    "namespace_properties",
     "open_catalog",
     "refresh_table",
     "register_table",

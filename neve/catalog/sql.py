@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
-from pyiceberg.catalog import Catalog, MetastoreCatalog
+from pyiceberg.catalog import Catalog, MetastoreCatalog, PropertiesUpdateSummary
 from pyiceberg.catalog.sql import IcebergTables
 from pyiceberg.catalog.sql import SqlCatalog as IcebergSqlCatalog
 from pyiceberg.exceptions import NoSuchTableError, TableAlreadyExistsError
@@ -192,9 +192,27 @@ class SqlCatalogMixin(NeveCatalog, IcebergSqlCatalog):
             return super().register_table(identifier, metadata_location, **options)
 
     def create_namespace(self, namespace: str | Identifier, properties: Properties = EMPTY_DICT) -> None:
-        """Create a namespace."""
+        """Create a namespace. A property of its own keeps it when all others are removed, as Iceberg does it."""
         with self._translate_write_errors("creation of namespace", namespace):
-            super().create_namespace(namespace, properties)
+            super().create_namespace(namespace, {**properties, "exists": "true"})
+
+    def load_namespace_properties(self, namespace: str | Identifier) -> Properties:
+        """Return the properties of a namespace."""
+        return self._read_database(
+            lambda: super(SqlCatalogMixin, self).load_namespace_properties(namespace), "a namespace"
+        )
+
+    def update_namespace_properties(
+        self, namespace: str | Identifier, removals: set[str] | None = None, updates: Properties = EMPTY_DICT
+    ) -> PropertiesUpdateSummary:
+        """Set and remove properties of a namespace."""
+        with self._translate_write_errors("change of namespace", namespace):
+            return super().update_namespace_properties(namespace, removals, updates)
+
+    def drop_namespace(self, namespace: str | Identifier) -> None:
+        """Drop a namespace."""
+        with self._translate_write_errors("drop of namespace", namespace):
+            super().drop_namespace(namespace)
 
     @contextlib.contextmanager
     def _translate_write_errors(self, action: str, name: str | Identifier) -> Iterator[None]:

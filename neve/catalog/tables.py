@@ -17,6 +17,7 @@ from pyiceberg.typedef import EMPTY_DICT, Identifier
 
 from neve.catalog.base import NeveCatalog, NewTable
 from neve.catalog.metadata_files import free_location, read_metadata
+from neve.catalog.namespaces import all_namespaces, ensure_namespace, refuse_wrong_parts, translate_missing_namespace
 from neve.catalog.rest import RestCatalogMixin
 from neve.errors import UnknownName, UserError
 from neve.model.properties import properties_of
@@ -37,8 +38,8 @@ def create_table(
     texts = {key: str(value) for key, value in properties.items()}
     version = properties_of(texts).format_version if format_version is None else format_version
     texts.pop("format-version", None)
-    _ensure_namespace(catalog, parts[:-1])
-    location = _absolute_location(location) if location else _default_location(catalog, parts)
+    ensure_namespace(catalog, parts[:-1])
+    location = absolute_location(location) if location else _default_location(catalog, parts)
     with _translate_taken_name(parts, "Load it, or choose another name."):
         return catalog.create(parts, NewTable(schema, spec, sort_order, location, texts, version))
 
@@ -69,21 +70,21 @@ def rename_table(catalog: NeveCatalog, identifier: str | Identifier, new_identif
     with _translate_missing_table(catalog, parts):  # before the new namespace is created
         if parts not in catalog.list_tables(parts[:-1]):
             catalog.load_table(parts)  # some catalogs ignore the case of names
-    _ensure_namespace(catalog, new_parts[:-1])
+    ensure_namespace(catalog, new_parts[:-1])
     with _translate_taken_name(new_parts), _translate_missing_table(catalog, parts):
         return catalog.rename_table(parts, new_parts)
 
 
 def register_table(catalog: NeveCatalog, identifier: str | Identifier, metadata_location: str) -> Table:
     """Register an existing metadata file as a table, after checking that it can be read."""
-    parts, metadata_location = identifier_of(identifier), _absolute_location(metadata_location)
+    parts, metadata_location = identifier_of(identifier), absolute_location(metadata_location)
     read_metadata(catalog._load_file_io(EMPTY_DICT, metadata_location), metadata_location)
-    _ensure_namespace(catalog, parts[:-1])
+    ensure_namespace(catalog, parts[:-1])
     with _translate_taken_name(parts):
         return catalog.register_table(parts, metadata_location)
 
 
-def _absolute_location(location: str) -> str:
+def absolute_location(location: str) -> str:
     """Make a location independent of the current folder of the process."""
     is_relative = re.match(r"/|file:|[A-Za-z][A-Za-z0-9+.-]+:/", location) is None
     return f"file://{Path(location).expanduser().resolve()}" if is_relative else location
@@ -93,11 +94,9 @@ def list_tables(catalog: NeveCatalog, namespace: str | Identifier | None = None)
     """Return the tables of one namespace, or of all, sorted by name."""
     if namespace is not None:
         parts = tuple(namespace.split(".")) if isinstance(namespace, str) else namespace
-        try:
+        with translate_missing_namespace(catalog, parts):
             return sorted(catalog.list_tables(parts))
-        except NoSuchNamespaceError as e:
-            raise UnknownName("namespace", ".".join(parts), map(".".join, _all_namespaces(catalog))) from e
-    return sorted({table for each in _all_namespaces(catalog) for table in catalog.list_tables(each)})
+    return sorted({table for each in all_namespaces(catalog) for table in catalog.list_tables(each)})
 
 
 def identifier_of(identifier: str | Identifier) -> Identifier:
@@ -108,31 +107,8 @@ def identifier_of(identifier: str | Identifier) -> Identifier:
     shown = ".".join(parts)
     if len(parts) < 2:
         raise UserError(f"Table name {shown!r} needs a namespace, as in 'db.{shown or 'events'}'.")
-    for part in parts:
-        if not part or part in (".", "..") or not part.isprintable() or "/" in part or "\\" in part:
-            raise UserError(f"Table name {shown!r} has a part {part!r} that cannot be a name.")
+    refuse_wrong_parts(tuple(parts), "Table")
     return tuple(parts)
-
-
-def _all_namespaces(catalog: NeveCatalog, parent: Identifier = ()) -> Iterator[Identifier]:
-    for namespace in sorted(catalog.list_namespaces(parent)):
-        if len(namespace) > len(parent):
-            yield namespace
-            with contextlib.suppress(NoSuchNamespaceError):  # how a catalog with one level reports it
-                yield from _all_namespaces(catalog, namespace)
-
-
-def _ensure_namespace(catalog: NeveCatalog, namespace: Identifier) -> None:
-    """Create the namespace and its parents if they do not exist."""
-    if catalog.namespace_exists(namespace):
-        return
-    if len(namespace) > 1:
-        _ensure_namespace(catalog, namespace[:-1])
-    try:
-        catalog.create_namespace(namespace)
-    except Exception:  # each catalog has its own error for "another process was faster"
-        if not catalog.namespace_exists(namespace):
-            raise
 
 
 def _default_location(catalog: NeveCatalog, parts: Identifier) -> str | None:

@@ -207,7 +207,7 @@ class _Handler(BaseHTTPRequestHandler):
             answer = {"error": {"message": str(e), "type": type(e).__name__, "code": status}}
         self.answer(status, answer)
 
-    def result(self, method: str, path: str, body: Any) -> tuple[int, Any]:  # noqa: PLR0911
+    def result(self, method: str, path: str, body: Any) -> tuple[int, Any]:  # noqa: PLR0911, PLR0912
         """Do what the request asks; status and JSON of the answer."""
         catalog = self.rest.catalog
         match method, [unquote(part) for part in path.split("/")[2:]]:
@@ -216,11 +216,17 @@ class _Handler(BaseHTTPRequestHandler):
             case "GET", ["namespaces"]:
                 return 200, {"namespaces": catalog.list_namespaces()}
             case "POST", ["namespaces"]:
-                catalog.create_namespace(tuple(body["namespace"]))
-                return 200, {"namespace": body["namespace"], "properties": {}}
+                catalog.create_namespace(tuple(body["namespace"]), body["properties"])
+                return 200, {"namespace": body["namespace"], "properties": body["properties"]}
             case "GET" | "HEAD", ["namespaces", namespace]:
-                catalog.list_tables(_parts(namespace))
-                return 200, {"namespace": _parts(namespace), "properties": {}}
+                properties = catalog.load_namespace_properties(_parts(namespace))
+                return 200, {"namespace": _parts(namespace), "properties": properties}
+            case "DELETE", ["namespaces", namespace]:
+                catalog.drop_namespace(_parts(namespace))
+                return 204, None
+            case "POST", ["namespaces", namespace, "properties"]:
+                done = catalog.update_namespace_properties(_parts(namespace), set(body["removals"]), body["updates"])
+                return 200, {"removed": done.removed, "updated": done.updated, "missing": done.missing}
             case "GET", ["namespaces", namespace, "tables"]:
                 found = catalog.list_tables(_parts(namespace))
                 return 200, {"identifiers": [{"namespace": t[:-1], "name": t[-1]} for t in found]}
