@@ -280,6 +280,20 @@ class Table:
         """Remove table properties; names that are not set are ignored."""
         return self._change(evolve.remove_properties, names)
 
+    def set_sort_order(self, *fields: str, distribution_mode: str | None = None) -> Table:
+        """Change the order in which new files are sorted: `ts`, `id DESC NULLS LAST`, `bucket(16, id)`; none: unsorted.
+
+        `distribution_mode` sets the property `write.distribution-mode` in the same commit: none, hash or range.
+
+        >>> t.set_sort_order("region", "id DESC").iceberg.sort_order().fields[1].direction.name
+        'DESC'
+        """
+        return self._change(evolve.set_sort_order, fields, distribution_mode)
+
+    def set_location(self, location: str) -> Table:
+        """Change where the table writes new files; existing files stay where they are."""
+        return self._change(evolve.set_location, location)
+
     def upgrade(self, format_version: int) -> Table:
         """Move the table to a later format version. Only metadata changes, and there is no way back.
 
@@ -296,22 +310,43 @@ class Table:
         """
         return export_metadata.export_metadata(self.refresh().context, format_version)
 
-    def create_branch(self, name: str, snapshot_id: int | None = None) -> Table:
+    def create_branch(
+        self,
+        name: str,
+        snapshot_id: int | None = None,
+        *,
+        replace: bool = False,
+        max_ref_age_ms: int | None = None,
+        max_snapshot_age_ms: int | None = None,
+        min_snapshots_to_keep: int | None = None,
+    ) -> Table:
         """Create a branch at a snapshot, by default the current one.
+
+        With `replace`, a branch that exists is moved there instead. The other arguments say for how long expiring
+        snapshots keeps the branch, how old its snapshots may become, and how many of them stay whatever their age; what
+        is not given is decided by the table's properties.
 
         >>> _ = t.create_branch("audit").append([{"id": 30, "region": "eu"}], branch="audit")
         >>> t.scan("id = 30", ref="audit").count(), t.scan("id = 30").count()
         (1, 0)
         """
-        return self._change(refs.create_ref, name, snapshot_id, "branch")
+        retention = refs.Retention(max_ref_age_ms, max_snapshot_age_ms, min_snapshots_to_keep)
+        return self._change(refs.create_ref, name, snapshot_id, "branch", retention, replace)
 
-    def create_tag(self, name: str, snapshot_id: int | None = None) -> Table:
-        """Create a tag on a snapshot, by default the current one.
+    def create_tag(
+        self,
+        name: str,
+        snapshot_id: int | None = None,
+        *,
+        replace: bool = False,
+        max_ref_age_ms: int | None = None,
+    ) -> Table:
+        """Create a tag on a snapshot, by default the current one; `create_branch` explains the other arguments.
 
         >>> t.create_tag("v1").scan("id = 2", ref="v1").count()
         1
         """
-        return self._change(refs.create_ref, name, snapshot_id, "tag")
+        return self._change(refs.create_ref, name, snapshot_id, "tag", refs.Retention(max_ref_age_ms), replace)
 
     def drop_branch(self, name: str) -> Table:
         """Remove a branch; its snapshots stay until they expire."""

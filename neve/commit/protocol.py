@@ -11,8 +11,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeAlias
 
 from pyiceberg.exceptions import NoSuchTableError
 from pyiceberg.table import Table
@@ -34,6 +34,7 @@ from neve.commit.window import CommitBase, CommitRefused
 from neve.commit.written_files import WrittenFiles
 from neve.errors import MissingFile, TableError, UserError
 from neve.model.metadata import TableMetadata, are_different_tables, table_identity, to_neve_metadata
+from neve.model.metadata_updates import apply_updates
 from neve.model.snapshots import AddSnapshot, Snapshot, tree_root_location
 from neve.tree.entries import Manifest
 from neve.tree.tree_writer import assign_row_ids
@@ -51,6 +52,7 @@ def commit(
     files_of_this_commit: Collection[str] = (),
     keep_files_if_rejected: bool = False,
     extra_check: Callable[[CommitBase], Conflict | None] | None = None,
+    change_metadata: MetadataChange | None = None,
 ) -> Outcome:
     """Apply an action to a branch of a table; `properties` are added to the summary of the snapshot.
 
@@ -59,7 +61,8 @@ def commit(
     landed, whether the commit ends with `Rejected` or with an error; otherwise they are kept. With
     `keep_files_if_rejected`, they are also kept after `Rejected`, for a caller that commits some of them in another
     way. `extra_check` is called at every attempt with the state of the table; a conflict that it returns rejects the
-    commit.
+    commit. `change_metadata` returns the requirements and updates that come before the snapshot, in the same commit,
+    and decide themselves what a concurrent commit may have changed.
 
     Raises errors only for what no attempt can change: an unknown table or branch, failing storage, a corrupt file.
     """
@@ -73,6 +76,7 @@ def commit(
         frozenset(files_of_this_commit),
         keep_files_if_rejected,
         extra_check,
+        change_metadata,
     )
     try:
         outcome = job.run()
@@ -80,6 +84,10 @@ def commit(
         job.clean_up_after_error()
         raise
     return job.confirm_rejection(outcome) if isinstance(outcome, Rejected) else outcome
+
+
+MetadataChange: TypeAlias = Callable[[TableMetadata], tuple[Sequence[Any], Sequence[Any]]]
+"""Returns requirements and updates for the newest metadata of a table."""
 
 
 class _TableMissing(TableError):
@@ -95,6 +103,11 @@ class PreparedSnapshot:
     requirements: tuple[Any, ...]
     updates: tuple[Any, ...]
 
+    def after(self, requirements: Sequence[Any], updates: Sequence[Any]) -> PreparedSnapshot:
+        """Return the snapshot to be added after other updates, which may have moved the branch."""
+        is_same_table, *_ = self.requirements
+        return replace(self, requirements=(is_same_table, *requirements), updates=(*updates, *self.updates))
+
 
 @dataclass
 class _Commit:
@@ -109,6 +122,7 @@ class _Commit:
     files_of_this_commit: frozenset[str] = frozenset()
     keep_files_if_rejected: bool = False
     extra_check: Callable[[CommitBase], Conflict | None] | None = None
+    change_metadata: MetadataChange | None = None
     attempts: int = 0
     may_have_landed: bool = False
     written_files: WrittenFiles = field(init=False)
@@ -173,6 +187,8 @@ class _Commit:
     def run_attempt(self, base: CommitBase) -> Outcome | NotSwapped:
         """Run one attempt; returns its outcome, or `NotSwapped` if it provably did not land."""
         self.attempts += 1
+        requirements, updates = self.change_metadata(base.metadata) if self.change_metadata else ((), ())
+        base = replace(base, metadata=apply_updates(base.metadata, updates)) if updates else base
         action = with_specs(self.action, base.specs)
         self.observe(Phase.CHECK)
         if self.extra_check is not None and (conflict := self.extra_check(base)):
@@ -183,7 +199,8 @@ class _Commit:
         if draft.is_empty:
             return Committed(None, self.table.metadata_location, self.attempts)
         self.observe(Phase.LIST)
-        return self.swap(self.prepare_snapshot(base, action, draft))
+        prepared = self.prepare_snapshot(base, action, draft)
+        return self.swap(prepared.after(requirements, updates) if updates else prepared)
 
     def prepare_snapshot(self, base: CommitBase, action: Action, draft: Draft) -> PreparedSnapshot:
         """Write the manifest list and describe the snapshot."""

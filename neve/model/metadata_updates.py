@@ -343,8 +343,7 @@ def _remove_ref(update: iceberg.RemoveSnapshotRefUpdate, builder: MetadataBuilde
 def _drop_ref(name: str, builder: MetadataBuilder) -> None:
     builder["refs"] = {other: ref for other, ref in builder["refs"].items() if other != name}
     if name == MAIN_BRANCH:
-        builder["current_snapshot_id"] = None
-        builder["snapshot_log"] = []
+        builder["current_snapshot_id"] = None  # the log stays: it says what was current before
 
 
 def _replace_statistics(name: str, snapshot_id: int, files: list[Any], builder: MetadataBuilder) -> None:

@@ -32,20 +32,26 @@ from neve.model.snapshots import Snapshots
 
 def with_fresh_ids(schema: Schema) -> Schema:
     """Return the same columns with new ids from 1 on; the schema id is 0."""
-    assigner = _IdAssigner(count(1).__next__)
+    ids = count(1)
+    return renumber_schema(schema, lambda _: next(ids))
+
+
+def renumber_schema(schema: Schema, id_of: Callable[[int], int], schema_id: int = 0) -> Schema:
+    """Return the same columns with other ids; `id_of` returns the id of a field by its old one."""
+    assigner = _IdAssigner(id_of)
     fields = assigner.renumber_fields(schema.fields)
     identifiers = [assigner.new_ids[i] for i in schema.identifier_field_ids]
-    return Schema(*fields, schema_id=0, identifier_field_ids=identifiers)
+    return Schema(*fields, schema_id=schema_id, identifier_field_ids=identifiers)
 
 
 def with_next_ids(kind: IcebergType, next_id: Callable[[], int]) -> IcebergType:
     """Return the same type with new ids for the fields nested in it."""
-    return _IdAssigner(next_id).renumber_type(kind)
+    return _IdAssigner(lambda _: next_id()).renumber_type(kind)
 
 
 class _IdAssigner:
-    def __init__(self, next_id: Callable[[], int]) -> None:
-        self._next_id = next_id
+    def __init__(self, id_of: Callable[[int], int]) -> None:
+        self._id_of = id_of
         self.new_ids: dict[int, int] = {}  # by old id
 
     def renumber_fields(self, fields: Iterable[NestedField]) -> list[NestedField]:
@@ -55,7 +61,7 @@ class _IdAssigner:
         ]
 
     def _assign_id(self, old: int) -> int:
-        self.new_ids[old] = self._next_id()
+        self.new_ids[old] = self._id_of(old)
         return self.new_ids[old]
 
     def renumber_type(self, kind: IcebergType) -> IcebergType:

@@ -17,7 +17,7 @@ from neve.catalog.base import NeveCatalog
 from neve.commit.actions import Action
 from neve.commit.environment import Environment
 from neve.commit.outcome import Conflict, Outcome
-from neve.commit.protocol import commit
+from neve.commit.protocol import MetadataChange, commit
 from neve.commit.window import CommitBase
 from neve.errors import UnknownName, UserError
 from neve.model.metadata import TableMetadata
@@ -100,6 +100,7 @@ class TableContext:
         written_files: Collection[str] = (),
         keep_files_if_rejected: bool = False,
         extra_check: Callable[[CommitBase], Conflict | None] | None = None,
+        change_metadata: MetadataChange | None = None,
     ) -> Outcome:
         """Commit an action to a branch, as all verbs do; `neve.commit.protocol.commit` explains the arguments."""
         return commit(
@@ -112,6 +113,7 @@ class TableContext:
             files_of_this_commit=written_files,
             keep_files_if_rejected=keep_files_if_rejected,
             extra_check=extra_check,
+            change_metadata=change_metadata,
         )
 
     @property

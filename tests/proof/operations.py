@@ -15,6 +15,8 @@ from typing import Any
 
 from neve import Lake, Table
 from neve.commit.outcome import require_committed
+from neve.model.ddl import schema_of_ddl
+from neve.ops.write.replace_table import ReplaceTable, replacement_of
 from tests.proof.audit import HOUR, NEW_NAME, State, lake_in, newest_metadata, table_in
 from tests.proof.faults import DURABLE, Fault, Kind, Step, run_forked
 from tests.proof.statements_without_spark import COLUMNS, Statement, StatementWriter, open_table, where
@@ -83,6 +85,12 @@ def _add_column(table: Table) -> None:
         change.rename_column("note", "remark")
 
 
+def _replace_table(table: Table) -> None:
+    """Give the table other columns, another spec and other rows, as CREATE OR REPLACE TABLE … AS SELECT does."""
+    replacement = replacement_of(table.context, schema_of_ddl("id bigint, region string, more int"), ["bucket(3, id)"])
+    ReplaceTable(table.context, [{"id": 92, "region": "eu", "more": 1}], replacement=replacement).execute()
+
+
 def _recreate(lake: Lake) -> None:
     lake.create_table("db.t", COLUMNS, ["region"], format_version=3)
 
@@ -128,7 +136,9 @@ VERBS: dict[str, Callable[[Lake], Any]] = {
     ),
     "evolve_partitions": on_table(lambda t: t.evolve_partitions(drop=["region"])),
     "evolve_schema": on_table(_add_column),
+    "replace_table": on_table(_replace_table),
     "set_properties": on_table(lambda t: t.set_properties(owner="me")),
+    "set_sort_order": on_table(lambda t: t.set_sort_order("id DESC", distribution_mode="range")),
     "upgrade": on_table(lambda t: t.upgrade(t.context.metadata.format_version + 1)),
     "remove_dangling_deletes": on_table(lambda t: t.remove_dangling_deletes().execute()),
     "remove_properties": on_table(lambda t: t.remove_properties("neve.commit.reruns")),
@@ -152,6 +162,7 @@ BY_OTHER_NAMES = {
     "rewrite_position_deletes": "a Spark job; tests/proof/test_spark_crash.py",
     "maintain": "a Spark job; runs other verbs of the list one by one",
     "export_metadata": "changes nothing of the table; tests/tree",
+    "set_location": "commits as set_properties does; what a crash leaves is in a folder that is not the table's",
 }
 
 # Preparations and the verbs that need them; the other verbs run on the evolved table as it is.

@@ -46,7 +46,7 @@ def create_table(
 ) -> TableContext:
     """Create a table; `Lake.create_table` explains the arguments."""
     table_properties = dict(properties or {})
-    columns = _schema(schema, format_version or properties_of(table_properties).format_version)
+    columns = schema_of(schema, format_version or properties_of(table_properties).format_version)
     if isinstance(partition_by, str):
         raise UserError(f"Give partition_by as a list, such as [{partition_by!r}].")
     spec = partition_by if isinstance(partition_by, PartitionSpec) else spec_of_terms(list(partition_by), columns)
@@ -56,7 +56,8 @@ def create_table(
     return lake.of_table(table)
 
 
-def _schema(schema: SchemaLike, format_version: int) -> Schema:
+def schema_of(schema: SchemaLike, format_version: int) -> Schema:
+    """Return the Iceberg schema of any common form of one."""
     if isinstance(schema, str):
         return schema_of_ddl(schema)
     if isinstance(schema, Schema):

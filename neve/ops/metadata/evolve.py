@@ -1,4 +1,4 @@
-"""Change the partition spec, properties and format version of a table.
+"""Change the partition spec, sort order, properties, location and format version of a table.
 
 Isolation: the change lands only on the state it was made for; after a lost race it is made again on the new state.
 Writes: table metadata only; no data file is touched.
@@ -13,11 +13,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from pyiceberg.table.update import (
     AddPartitionSpecUpdate,
+    AssertCurrentSchemaId,
+    AssertDefaultSortOrderId,
     AssertDefaultSpecId,
     AssertLastAssignedPartitionId,
     AssertTableUUID,
     RemovePropertiesUpdate,
     SetDefaultSpecUpdate,
+    SetLocationUpdate,
     SetPropertiesUpdate,
     TableRequirement,
     TableUpdate,
@@ -26,11 +29,15 @@ from pyiceberg.table.update import (
 
 from neve.catalog import LostRace, RequirementFailed
 from neve.catalog.swap import Swapped
+from neve.catalog.tables import absolute_location
 from neve.commit.cleanup import delete_retired_metadata
 from neve.commit.environment import retry_wait_seconds
 from neve.errors import CommitConflict, TableError, UnsupportedFeature, UserError
+from neve.io.paths import why_not_a_place
+from neve.model.ddl import sort_order_of_terms
 from neve.model.metadata import are_different_tables, table_identity, to_neve_metadata
 from neve.model.properties import TableProperties
+from neve.model.replacement import sort_order_updates
 from neve.model.spec_evolution import evolved_spec
 from neve.ops.context import TableContext
 
@@ -82,6 +89,46 @@ def remove_properties(context: TableContext, names: Iterable[str]) -> None:
     """Remove properties; one that is not set is left alone."""
     removals = list(names)
     commit_updates(context, lambda _: ((), (RemovePropertiesUpdate(removals=removals),)), "property change")
+
+
+def set_sort_order(context: TableContext, terms: Iterable[str], distribution_mode: str | None = None) -> None:
+    """Make a sort order the default, and set the property `write.distribution-mode` with it unless it is None."""
+    texts = list(terms)
+    properties = {} if distribution_mode is None else {"write.distribution-mode": distribution_mode}
+    TableProperties(properties).check()
+
+    def change(state: TableContext) -> RequirementsAndUpdates:
+        metadata = state.metadata
+        updates = sort_order_updates(metadata, sort_order_of_terms(texts, metadata.schema()))
+        requirements = (
+            AssertCurrentSchemaId(current_schema_id=metadata.current_schema_id),
+            AssertDefaultSortOrderId(default_sort_order_id=metadata.default_sort_order_id),
+        )
+        return requirements, (*updates, *((SetPropertiesUpdate(updates=properties),) if properties else ()))
+
+    commit_updates(context, change, "change of the sort order")
+
+
+def set_location(context: TableContext, location: str) -> None:
+    """Change where the table writes new files; existing files stay where they are."""
+
+    def change(state: TableContext) -> RequirementsAndUpdates:
+        return (), (SetLocationUpdate(location=new_location(state, location)),)
+
+    commit_updates(context, change, "change of location")
+
+
+def new_location(context: TableContext, location: str) -> str:
+    """Return the absolute form of a location that a table may be moved to."""
+    absolute = absolute_location(location).rstrip("/")
+    if reason := why_not_a_place(absolute):
+        raise UserError(f"Cannot move table {context.name} to {location!r}: {reason}.")
+    if context.metadata.format_version >= 4 and context.metadata.snapshots and absolute != context.metadata.location:
+        raise UnsupportedFeature(
+            f"Cannot move table {context.name} to {location!r}: a table of version 4 stores the paths of its files "
+            "relative to its location. Set write.data.path to write new data files elsewhere."
+        )
+    return absolute
 
 
 def upgrade_format_version(context: TableContext, format_version: int) -> None:

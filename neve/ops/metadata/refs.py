@@ -10,7 +10,9 @@ Writes: table metadata only.
 
 from __future__ import annotations
 
-from pyiceberg.table.refs import SnapshotRefType
+from dataclasses import asdict, dataclass, fields
+
+from pyiceberg.table.refs import SnapshotRef, SnapshotRefType
 from pyiceberg.table.update import AssertRefSnapshotId, RemoveSnapshotRefUpdate, SetSnapshotRefUpdate, TableUpdate
 
 from neve.errors import CommitConflict, UnknownName, UserError
@@ -18,17 +20,54 @@ from neve.ops.context import TableContext
 from neve.ops.metadata.evolve import RequirementsAndUpdates, commit_updates
 
 
-def create_ref(context: TableContext, name: str, snapshot_id: int | None, kind: str) -> None:
-    """Create a branch or tag at a snapshot."""
+@dataclass(frozen=True, slots=True)
+class Retention:
+    """How long a branch or tag, and the snapshots of a branch, are kept; None leaves it to the table's properties."""
+
+    max_ref_age_ms: int | None = None
+    max_snapshot_age_ms: int | None = None
+    min_snapshots_to_keep: int | None = None
+
+    def __post_init__(self) -> None:
+        for f in fields(self):
+            value = getattr(self, f.name)
+            if value is not None and (type(value) is not int or value < 1):
+                raise UserError(f"{f.name} must be a whole number above 0, not {value!r}.")
+
+    def or_of(self, ref: SnapshotRef | None) -> Retention:
+        """Return this retention, completed by that of an existing reference."""
+        if ref is None:
+            return self
+        chosen = {f.name: getattr(self, f.name) for f in fields(self)}
+        return Retention(**{name: getattr(ref, name) if mine is None else mine for name, mine in chosen.items()})
+
+
+UNCHANGED = Retention()
+
+
+def create_ref(
+    context: TableContext,
+    name: str,
+    snapshot_id: int | None,
+    kind: str,
+    retention: Retention = UNCHANGED,
+    replace: bool = False,
+) -> None:
+    """Create a branch or tag at a snapshot; `replace` moves one that exists, which keeps its retention."""
     if not isinstance(name, str) or not name.strip():
         raise UserError(f"A {kind} needs a name, not {name!r}.")
+    if kind == "tag" and (retention.max_snapshot_age_ms or retention.min_snapshots_to_keep):
+        raise UserError(f"Tag {name!r} is one snapshot: only max_ref_age_ms says how long it is kept.")
     if existing := context.metadata.refs.get(name):
         other = existing.snapshot_ref_type.value
-        raise UserError(f"Table {context.name} already has a {other} {name!r}. Drop it first.")
+        if not replace:
+            raise UserError(f"Table {context.name} already has a {other} {name!r}. Drop it first.")
+        if other != kind:
+            raise UserError(f"Cannot replace {name!r} of table {context.name} by a {kind}: it is a {other}.")
     snapshot = context.snapshot(snapshot_id)
     if snapshot is None:
         raise UserError(f"Cannot create the {kind} {name!r}: table {context.name} has no snapshot yet.")
-    _point_ref(context, name, snapshot.snapshot_id, SnapshotRefType(kind))
+    _point_ref(context, name, snapshot.snapshot_id, SnapshotRefType(kind), retention)
 
 
 def drop_ref(context: TableContext, name: str, kind: str) -> None:
@@ -76,20 +115,18 @@ def fast_forward(context: TableContext, branch: str, to: str) -> None:
 
 
 def _point_ref(
-    context: TableContext, name: str, snapshot_id: int, kind: SnapshotRefType = SnapshotRefType.BRANCH
+    context: TableContext,
+    name: str,
+    snapshot_id: int,
+    kind: SnapshotRefType = SnapshotRefType.BRANCH,
+    retention: Retention = UNCHANGED,
 ) -> None:
-    """Create or move a reference, unless it points at the snapshot already."""
+    """Create or change a reference, unless it is as it should be already."""
     old = context.metadata.refs.get(name)
-    if old is not None and old.snapshot_id == snapshot_id:
+    merged = retention.or_of(old)
+    if old is not None and old.snapshot_id == snapshot_id and merged == UNCHANGED.or_of(old):
         return
-    update = SetSnapshotRefUpdate(
-        ref_name=name,
-        type=kind,
-        snapshot_id=snapshot_id,
-        max_ref_age_ms=old.max_ref_age_ms if old else None,
-        max_snapshot_age_ms=old.max_snapshot_age_ms if old else None,
-        min_snapshots_to_keep=old.min_snapshots_to_keep if old else None,
-    )
+    update = SetSnapshotRefUpdate(ref_name=name, type=kind, snapshot_id=snapshot_id, **asdict(merged))
     _commit_ref_change(context, name, update)
 
 
