@@ -157,9 +157,9 @@ class Lake:
     def sql(self, text: str, *, restricted: bool = False, **options: Any) -> Any:
         """Run one SQL statement over the tables of the lake.
 
-        A query returns a Spark DataFrame; UPDATE, DELETE, MERGE, INSERT and CALL return what they did; CREATE TABLE and
-        ALTER TABLE return the table. Statements that change rows take the settings of the builders as options: `mode`,
-        `isolation`, `branch`, `reruns`, `snapshot_properties`.
+        A query, SHOW and DESCRIBE return a Spark DataFrame; UPDATE, DELETE, MERGE, INSERT and CALL return what they
+        did; CREATE TABLE and ALTER TABLE return the table. Statements that change rows take the settings of the
+        builders as options: `mode`, `isolation`, `branch`, `reruns`, `snapshot_properties`.
 
         Spark SQL reads files by path, calls Java methods and runs programs. With `restricted`, for text from somebody
         else, only queries, SHOW and DESCRIBE run, and they read nothing but tables of the lake.

@@ -11,20 +11,22 @@ from typing import Any
 
 from neve.errors import UserError
 from neve.ops.context import LakeContext
+from neve.run.spark.input_rows import create_dataframe
 from neve.sql.parse import parse
-from neve.sql.query import Describe, Query, ShowNamespaces, ShowTables
+from neve.sql.query import Query
 from neve.sql.reader import point_at_source
-from neve.sql.statement import StatementOptions
+from neve.sql.statement import MetadataQuery, StatementOptions
 
 __all__ = ["parse", "run"]
 
 
 def run(lake: LakeContext, text: str, *, restricted: bool = False, **options: Any) -> Any:
-    """Run one statement: a query returns a DataFrame, a change of rows its result, a change of a table the table."""
+    """Run one statement: a query or SHOW returns a DataFrame, a change of rows its result, one of a table the table."""
     statement = parse(text)
     if isinstance(statement, Query):
         statement = replace(statement, is_restricted=restricted)
-    elif restricted and not isinstance(statement, ShowTables | ShowNamespaces | Describe):
+    elif restricted and not isinstance(statement, MetadataQuery):
         raise UserError("Cannot run this statement with restricted=True: only queries, SHOW and DESCRIBE are allowed.")
     with point_at_source(text):
-        return statement.run(lake, StatementOptions.of(options))
+        result = statement.run(lake, StatementOptions.of(options))
+    return create_dataframe(lake.spark(), result) if isinstance(statement, MetadataQuery) else result

@@ -1,4 +1,4 @@
-"""ALTER TABLE … ADD, DROP, RENAME and ALTER COLUMN, and SET IDENTIFIER FIELDS.
+"""ALTER TABLE … ADD, DROP, RENAME and ALTER COLUMN, and SET and DROP IDENTIFIER FIELDS.
 
 Column names are resolved as the Spark session resolves them. A session that is not case-sensitive finds a column by its
 name in any case. It may not create two columns whose names differ only in case, since it could read neither of them.
@@ -15,7 +15,7 @@ from pyiceberg import types as ice
 from pyiceberg.schema import Schema
 from sqlglot import exp
 
-from neve.errors import UserError
+from neve.errors import UnknownName, UserError
 from neve.model.ddl import schema_of_ddl
 from neve.model.ddl_types import refuse_duplicate_column
 from neve.ops.context import LakeContext
@@ -114,7 +114,7 @@ class NewColumn:
     def add(self, columns: TableColumns) -> None:
         """Add the column."""
         field, path = _parse_field(self.path[-1], self.definition), columns.add_path(self.path)
-        default = None if self.default is None else _default_value(self.default, field.field_type, columns.zone)
+        default = None if self.default is None else default_value(self.default, field.field_type, columns.zone)
         columns.change.add_column(path, field.field_type, field.doc, field.required, default)
         if self.position is not None:
             self.position.move(columns, path)
@@ -205,7 +205,7 @@ class AlterColumn(ColumnChange):
         elif self.is_required is not None:
             change.make_column_optional(path)
         if self.default is not None:
-            change.set_default_value(path, _default_value(self.default, change.find(path).field_type, columns.zone))
+            change.set_default_value(path, default_value(self.default, change.find(path).field_type, columns.zone))
         if self.position is not None:
             self.position.move(columns, path)
 
@@ -220,14 +220,27 @@ class SetIdentifierFields(ColumnChange):
         columns.change.set_identifier_fields(*(".".join(columns.path(path)) for path in self.columns))
 
 
+@dataclass(frozen=True)
+class DropIdentifierFields(ColumnChange):
+    """`ALTER TABLE t DROP IDENTIFIER FIELDS a, b`: these columns identify rows no longer."""
+
+    columns: tuple[Name, ...]
+
+    def _apply(self, columns: TableColumns) -> None:
+        fields = columns.table.schema.identifier_field_names()
+        dropped = [".".join(columns.path(path)) for path in self.columns]
+        for name in dropped:
+            if name not in fields:
+                raise UnknownName("identifier field", name, sorted(fields), f"table {columns.table.name}")
+        columns.change.set_identifier_fields(*sorted(fields - set(dropped)))
+
+
 def parse_add_columns(reader: Reader, table: Name) -> AddColumns:
     """Parse what follows ADD COLUMNS."""
 
     def parse_column() -> NewColumn:
         path = reader.dotted_name("a column")
-        definition, default = _parse_definition(reader), None
-        if reader.take_if_next("DEFAULT"):
-            default = reader.text_until(",", ")", "FIRST", "AFTER", what="a value")
+        definition, default = parse_column_definition(reader)
         return NewColumn(path, definition, default, _parse_position(reader))
 
     return AddColumns(table, reader.optionally_bracketed_list(parse_column))
@@ -272,6 +285,16 @@ def _parse_position(reader: Reader) -> ColumnPosition | None:
     return ColumnPosition(reader.name("a column")) if reader.take_if_next("AFTER") else None
 
 
+def parse_column_definition(reader: Reader) -> tuple[str, str | None]:
+    """Parse what follows the name of a new column: its type and clauses, and the text of its default."""
+    definition, default = _parse_definition(reader), None
+    if reader.take_if_next("DEFAULT"):
+        default = reader.text_until(",", ")", "FIRST", "AFTER", "COMMENT", "NOT", what="a value")
+        if reader.sees_one_of("COMMENT", "NOT"):
+            definition = f"{definition} {_parse_definition(reader)}"
+    return definition, default
+
+
 def _parse_definition(reader: Reader) -> str:
     """Parse a type and what may follow it; commas inside `struct<…>` and `decimal(…)` belong to it."""
     start, depth = reader.position, 0
@@ -289,7 +312,7 @@ def _parse_field(name: str, definition: str) -> ice.NestedField:
     return schema_of_ddl(f"{quote_name(name)} {definition}").fields[0]
 
 
-def _default_value(text: str, kind: ice.IcebergType, zone: tzinfo) -> Any:
+def default_value(text: str, kind: ice.IcebergType, zone: tzinfo) -> Any:
     """Return the value of a constant in a column of some type."""
     node: Any = parse_sql(text)[0]
     constant = parse_constant(node, zone)

@@ -1,20 +1,23 @@
 """ALTER TABLE.
 
-This module handles partition fields, properties, branches, tags and RENAME TO; changes of columns are in
-`alter_columns`.
+This module handles partition fields, the sort order, properties, branches, tags, SET LOCATION and RENAME TO; changes
+of columns are in `alter_columns`.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 from typing import Literal
 
 import neve.catalog as tables
+from neve.errors import UnknownName
 from neve.ops.context import LakeContext
 from neve.predicate.sql_text import TokenKind
 from neve.sql.alter_columns import (
+    DropIdentifierFields,
     SetIdentifierFields,
     parse_add_columns,
     parse_alter_column,
@@ -87,7 +90,7 @@ class UnsetProperties(TableChange):
 
 def _parse_unset_properties(reader: Reader, table: Name) -> UnsetProperties:
     reader.take_if_next("IF", "EXISTS")
-    return UnsetProperties(table, reader.bracketed_list(lambda: _parse_property_name(reader)))
+    return UnsetProperties(table, reader.bracketed_list(lambda: parse_property_name(reader)))
 
 
 def parse_properties(reader: Reader) -> dict[str, str]:
@@ -95,7 +98,7 @@ def parse_properties(reader: Reader) -> dict[str, str]:
     properties: dict[str, str] = {}
 
     def parse_property() -> None:
-        at, name = reader.word, _parse_property_name(reader)
+        at, name = reader.word, parse_property_name(reader)
         reader.take_if_next("=")
         sign = "-" if reader.take_if_next("-") else ""
         word = reader.word
@@ -110,7 +113,8 @@ def parse_properties(reader: Reader) -> dict[str, str]:
     return properties
 
 
-def _parse_property_name(reader: Reader) -> str:
+def parse_property_name(reader: Reader) -> str:
+    """Parse the name of a property, in quotes or not."""
     word = reader.word
     if word is not None and word.kind is TokenKind.STRING:
         return reader.string("a property")
@@ -118,22 +122,29 @@ def _parse_property_name(reader: Reader) -> str:
 
 
 RefKind = Literal["branch", "tag"]
+_UNITS = {"DAYS": 86_400_000, "HOURS": 3_600_000, "MINUTES": 60_000}  # in milliseconds
 
 
 @dataclass(frozen=True)
 class CreateRef(TableChange):
-    """`ALTER TABLE t CREATE BRANCH audit AS OF VERSION 3`."""
+    """`ALTER TABLE t CREATE [OR REPLACE] BRANCH audit AS OF VERSION 3 RETAIN 7 DAYS`, or REPLACE BRANCH."""
 
     kind: RefKind
     name: str
     snapshot_id: int | None = None
     if_not_exists: bool = False
+    replaces: bool = False
+    must_exist: bool = False
+    retention: Mapping[str, int] = field(default_factory=dict)
 
     def _apply(self, table: Table) -> Table:
-        if self.if_not_exists and self.name in table.context.metadata.refs:
+        refs = table.context.metadata.refs
+        if self.if_not_exists and self.name in refs:
             return table
+        if self.must_exist and self.name not in refs:
+            raise UnknownName(self.kind, self.name, refs, f"table {table.name}")
         create = table.create_branch if self.kind == "branch" else table.create_tag
-        return create(self.name, self.snapshot_id)
+        return create(self.name, self.snapshot_id, replace=self.replaces, **self.retention)
 
 
 @dataclass(frozen=True)
@@ -150,14 +161,77 @@ class DropRef(TableChange):
         return (table.drop_branch if self.kind == "branch" else table.drop_tag)(self.name)
 
 
-def _parse_create_ref(reader: Reader, table: Name) -> CreateRef:
+def _parse_create_ref(reader: Reader, table: Name, *, replaces: bool = False, must_exist: bool = False) -> CreateRef:
     kind = _parse_ref_kind(reader)
-    if_not_exists = reader.take_if_next("IF", "NOT", "EXISTS")
+    if_not_exists = not replaces and reader.take_if_next("IF", "NOT", "EXISTS")
     name = reader.name(f"the name of a {kind}")
     snapshot_id = reader.number("a snapshot") if reader.take_if_next("AS", "OF", "VERSION") else None
-    if reader.sees("RETAIN") or reader.sees("WITH", "SNAPSHOT", "RETENTION"):
-        raise reader.syntax_error(f"the retention of a {kind} cannot be set here")
-    return CreateRef(table, kind, name, snapshot_id, if_not_exists)
+    retention = {}
+    if reader.take_if_next("RETAIN"):
+        retention["max_ref_age_ms"] = _parse_duration(reader)
+    if kind == "branch" and reader.take_if_next("WITH", "SNAPSHOT", "RETENTION"):
+        retention |= _parse_snapshot_retention(reader)
+    return CreateRef(table, kind, name, snapshot_id, if_not_exists, replaces, must_exist, retention)
+
+
+def _parse_snapshot_retention(reader: Reader) -> dict[str, int]:
+    """Parse `2 SNAPSHOTS`, `7 DAYS` or `2 SNAPSHOTS 7 DAYS`."""
+    begun, number, retention = reader.position, reader.number("a number of snapshots, or a time"), {}
+    if reader.take_if_next("SNAPSHOTS"):
+        retention["min_snapshots_to_keep"] = number
+        if reader.word is None:
+            return retention
+    else:
+        reader.position = begun
+    return {**retention, "max_snapshot_age_ms": _parse_duration(reader)}
+
+
+def _parse_duration(reader: Reader) -> int:
+    """Parse a number of days, hours or minutes to milliseconds."""
+    number = reader.number("a number of DAYS, HOURS or MINUTES")
+    for unit, milliseconds in _UNITS.items():
+        if reader.take_if_next(unit):
+            return number * milliseconds
+    raise reader.syntax_error(f"expected {', '.join(_UNITS)}")
+
+
+@dataclass(frozen=True)
+class SetSortOrder(TableChange):
+    """`ALTER TABLE t WRITE [LOCALLY] ORDERED BY a, b DESC`, UNORDERED, or DISTRIBUTED BY PARTITION …."""
+
+    fields: tuple[str, ...] = ()
+    distribution_mode: str | None = None  # None: it stays as it is
+
+    def _apply(self, table: Table) -> Table:
+        return table.set_sort_order(*self.fields, distribution_mode=self.distribution_mode)
+
+
+def _parse_write(reader: Reader, table: Name) -> SetSortOrder:
+    """Parse what follows WRITE: an order, a distribution, or both, in any order."""
+    mode, fields = None, tuple[str, ...]()
+    is_by_partition = reader.take_if_next("DISTRIBUTED", "BY", "PARTITION")
+    if reader.take_if_next("UNORDERED"):
+        mode = "none"
+    elif reader.sees_one_of("LOCALLY", "ORDERED"):
+        mode = None if reader.take_if_next("LOCALLY") else "range"
+        reader.expect("ORDERED", "BY")
+        fields = reader.optionally_bracketed_list(
+            lambda: reader.text_until(",", ")", "DISTRIBUTED", what="a sort field")
+        )
+    elif not is_by_partition:
+        raise reader.syntax_error("expected [LOCALLY] ORDERED BY, UNORDERED or DISTRIBUTED BY PARTITION")
+    is_by_partition = is_by_partition or reader.take_if_next("DISTRIBUTED", "BY", "PARTITION")
+    return SetSortOrder(table, fields, "hash" if is_by_partition else mode)
+
+
+@dataclass(frozen=True)
+class SetLocation(TableChange):
+    """`ALTER TABLE t SET LOCATION '…'`: where new files are written."""
+
+    location: str
+
+    def _apply(self, table: Table) -> Table:
+        return table.set_location(self.location)
 
 
 def _parse_drop_ref(reader: Reader, table: Name) -> DropRef:
@@ -202,6 +276,9 @@ _CHANGE_PARSERS: dict[tuple[str, ...], Callable[[Reader, Name], Statement]] = {
     ("SET", "IDENTIFIER", "FIELDS"): lambda reader, table: SetIdentifierFields(
         table, reader.comma_list(lambda: reader.dotted_name("a column"))
     ),
+    ("DROP", "IDENTIFIER", "FIELDS"): lambda reader, table: DropIdentifierFields(
+        table, reader.comma_list(lambda: reader.dotted_name("a column"))
+    ),
     ("ADD", "COLUMN"): parse_add_columns,
     ("ADD", "COLUMNS"): parse_add_columns,
     ("DROP", "COLUMN"): parse_drop_columns,
@@ -210,7 +287,11 @@ _CHANGE_PARSERS: dict[tuple[str, ...], Callable[[Reader, Name], Statement]] = {
     ("ALTER", "COLUMN"): parse_alter_column,
     ("CHANGE", "COLUMN"): parse_alter_column,
     ("RENAME", "TO"): lambda reader, table: RenameTable(table, reader.table_name()),
+    ("WRITE",): _parse_write,
+    ("SET", "LOCATION"): lambda reader, table: SetLocation(table, reader.string("a location")),
+    ("CREATE", "OR", "REPLACE"): partial(_parse_create_ref, replaces=True),
     ("CREATE",): _parse_create_ref,
+    ("REPLACE",): partial(_parse_create_ref, replaces=True, must_exist=True),
     ("DROP",): _parse_drop_ref,
 }
 
@@ -225,5 +306,6 @@ def parse_alter_table(reader: Reader) -> Statement:
             reader.expect_end()
             return statement
     changes = ["ADD, DROP or REPLACE PARTITION FIELD", "ADD, DROP, RENAME or ALTER COLUMN", "RENAME TO"]
-    changes += ["SET or UNSET TBLPROPERTIES", "SET IDENTIFIER FIELDS", "CREATE or DROP BRANCH or TAG"]
+    changes += ["SET or UNSET TBLPROPERTIES", "SET or DROP IDENTIFIER FIELDS", "SET LOCATION", "WRITE"]
+    changes += ["CREATE, REPLACE or DROP BRANCH or TAG"]
     raise reader.syntax_error(f"expected {'; '.join(changes)}")

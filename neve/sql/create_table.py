@@ -1,18 +1,31 @@
-"""CREATE TABLE and DROP TABLE."""
+"""CREATE TABLE, also AS SELECT and LIKE, REPLACE TABLE and DROP TABLE."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
+from pyiceberg.expressions.literals import literal
+from pyiceberg.partitioning import PartitionSpec
+from pyiceberg.schema import Schema
+from pyspark.sql import DataFrame
 from pyspark.sql.types import StructField, StructType
 
 from neve.errors import CommitUnknown
+from neve.model.ddl import schema_of_ddl
+from neve.model.properties import properties_of
+from neve.model.replacement import Replacement
+from neve.model.schema_rules import refuse_default
 from neve.ops.context import LakeContext
 from neve.ops.metadata.create_table import create_table as create_iceberg_table
+from neve.ops.metadata.create_table import schema_of
 from neve.ops.metadata.drop_table import drop_table as drop_iceberg_table
+from neve.ops.write.replace_table import ReplaceTable as ReplaceRows
+from neve.ops.write.replace_table import replace_definition, replacement_of
+from neve.predicate.constants import parse_time_zone
+from neve.sql.alter_columns import default_value, parse_column_definition
 from neve.sql.alter_table import parse_properties
-from neve.sql.query import open_query
+from neve.sql.query import open_query, open_query_and_tables
 from neve.sql.reader import Reader
 from neve.sql.statement import Name, StatementOptions, find_table, identifier, table_finder
 from neve.table import Table
@@ -23,12 +36,13 @@ class CreateTable:
     """`CREATE TABLE t (…) PARTITIONED BY (…)`, or `CREATE TABLE t AS SELECT …`."""
 
     table: Name
-    columns: str | None = None  # as they were written
+    columns: str | None = None  # as they were written, without their defaults
     partition_by: tuple[str, ...] = ()
     properties: Mapping[str, str] = field(default_factory=dict)
     location: str | None = None
     query: str | None = None
     if_not_exists: bool = False
+    defaults: Mapping[str, str] = field(default_factory=dict)  # expressions, by column
 
     def run(self, lake: LakeContext, options: StatementOptions) -> Table:
         """Create the table; with a query, fill it, and drop it again if the rows cannot be written."""
@@ -36,10 +50,9 @@ class CreateTable:
         if self.if_not_exists and table_finder(lake)(self.table) is not None:
             return find_table(lake, self.table)
         if self.query is None:
-            return self._create(lake, self.columns)
+            return self._create(lake, self.schema(lake))
         with open_query(lake, self.query) as rows:
-            nullable = StructType([StructField(f.name, f.dataType, True) for f in rows.schema.fields])
-            table = self._create(lake, nullable)
+            table = self._create(lake, columns_of(rows))
             try:
                 table.append(rows)
             except CommitUnknown:
@@ -49,7 +62,20 @@ class CreateTable:
                 raise
             return table.refresh()
 
-    def _create(self, lake: LakeContext, schema: str | StructType | None) -> Table:
+    def schema(self, lake: LakeContext) -> Schema:
+        """Return the columns with their defaults."""
+        fields, zone = [], parse_time_zone(lake.time_zone())
+        for column in schema_of_ddl(self.columns or "").fields:
+            changes = {}
+            if (text := self.defaults.get(column.name)) is not None:
+                value = default_value(text, column.field_type, zone)
+                refuse_default(value, column.field_type)
+                stored = None if value is None else literal(value).to(column.field_type).value
+                changes = {"initial_default": stored, "write_default": stored}
+            fields.append(column.model_copy(update=changes))
+        return Schema(*fields)
+
+    def _create(self, lake: LakeContext, schema: Schema | StructType) -> Table:
         created = create_iceberg_table(
             lake,
             identifier(lake, self.table),
@@ -61,15 +87,101 @@ class CreateTable:
         return Table(created)
 
 
-def parse_create_table(reader: Reader) -> CreateTable:
-    """Parse a CREATE TABLE; its clauses may come in any order."""
+def columns_of(rows: DataFrame) -> StructType:
+    """Return the columns of a query; a table made of it takes nulls in all of them."""
+    return StructType([StructField(f.name, f.dataType, True) for f in rows.schema.fields])
+
+
+@dataclass(frozen=True)
+class CreateTableLike:
+    """`CREATE TABLE t LIKE u`: the columns, the partitioning, the order and the comment of another table."""
+
+    table: Name
+    source: Name
+    properties: Mapping[str, str] = field(default_factory=dict)
+    location: str | None = None
+    if_not_exists: bool = False
+
+    def run(self, lake: LakeContext, options: StatementOptions) -> Table:
+        """Create the table without rows; as in Spark, it gets no other property of the source."""
+        options.require_only("CREATE TABLE")
+        if self.if_not_exists and table_finder(lake)(self.table) is not None:
+            return find_table(lake, self.table)
+        source = find_table(lake, self.source).context.metadata
+        kept = {"format-version": str(source.format_version)}
+        if "comment" in source.properties:
+            kept["comment"] = source.properties["comment"]
+        created = create_iceberg_table(
+            lake,
+            identifier(lake, self.table),
+            source.schema(),
+            PartitionSpec(*(f for f in source.spec().fields if str(f.transform) != "void")),
+            sort_order=source.sort_order(),
+            location=self.location,
+            properties={**kept, **self.properties},
+        )
+        return Table(created)
+
+
+@dataclass(frozen=True)
+class ReplaceTable:
+    """`CREATE OR REPLACE TABLE t …` or `REPLACE TABLE t …`, with columns or AS SELECT."""
+
+    new: CreateTable
+    must_exist: bool = False
+
+    def run(self, lake: LakeContext, options: StatementOptions) -> Table:
+        """Replace the definition and the rows in one commit; the history of the table stays."""
+        options.require_only("REPLACE TABLE")
+        if not self.must_exist and table_finder(lake)(self.new.table) is None:
+            return self.new.run(lake, options)
+        table = find_table(lake, self.new.table)
+        if self.new.query is None:
+            replacement = self._replacement(table, self.new.schema(lake))
+            replace_definition(
+                table.context, lambda metadata: (replacement.requirements(metadata), replacement.updates(metadata))
+            )
+            return table.refresh()
+        with open_query_and_tables(lake, self.new.query) as (rows, tables):
+            version = properties_of(self.new.properties).format_version
+            replacement = self._replacement(table, schema_of(columns_of(rows), version))
+            reads_itself = any(read.is_of(table.context) for read in tables)
+            ReplaceRows(table.context, rows, reads_itself, replacement=replacement).execute()
+        return table.refresh()
+
+    def _replacement(self, table: Table, schema: Schema) -> Replacement:
+        new = self.new
+        return replacement_of(table.context, schema, new.partition_by, new.properties, new.location)
+
+
+def parse_create_table(reader: Reader) -> CreateTable | CreateTableLike | ReplaceTable:
+    """Parse a CREATE TABLE or a CREATE OR REPLACE TABLE; the clauses may come in any order."""
     reader.expect("CREATE")
-    if reader.sees("OR", "REPLACE"):
-        raise reader.syntax_error("OR REPLACE is not supported: drop the table first")
+    replaces = reader.take_if_next("OR", "REPLACE")
     reader.expect("TABLE")
-    if_not_exists = reader.take_if_next("IF", "NOT", "EXISTS")
+    if_not_exists = not replaces and reader.take_if_next("IF", "NOT", "EXISTS")
     table = reader.table_name()
-    columns = reader.bracketed_text("columns") if reader.sees("(") else None
+    if not replaces and reader.take_if_next("LIKE"):
+        source = reader.table_name()
+        at = reader.word
+        partition_by, properties, location = _parse_clauses(reader)
+        if partition_by:
+            raise reader.syntax_error("a table LIKE another one is partitioned like it", at)
+        reader.expect_end()
+        return CreateTableLike(table, source, properties, location, if_not_exists)
+    created = replace(_parse_definition(reader, table), if_not_exists=if_not_exists)
+    return ReplaceTable(created) if replaces else created
+
+
+def parse_replace_table(reader: Reader) -> ReplaceTable:
+    """Parse a REPLACE TABLE."""
+    reader.expect("REPLACE", "TABLE")
+    return ReplaceTable(_parse_definition(reader, reader.table_name()), must_exist=True)
+
+
+def _parse_definition(reader: Reader, table: Name) -> CreateTable:
+    """Parse what follows the name of a table: columns, clauses and a query."""
+    columns, defaults = _parse_columns(reader) if reader.sees("(") else (None, {})
     partition_by, properties, location = _parse_clauses(reader)
     query = reader.remaining_text("a query") if reader.take_if_next("AS") else None
     if (columns is None) == (query is None):
@@ -77,7 +189,25 @@ def parse_create_table(reader: Reader) -> CreateTable:
             "give the columns in parentheses, or a query after AS" + (", not both" if query else "")
         )
     reader.expect_end()
-    return CreateTable(table, columns, partition_by, properties, location, query, if_not_exists)
+    return CreateTable(table, columns, partition_by, properties, location, query, defaults=defaults)
+
+
+def _parse_columns(reader: Reader) -> tuple[str, dict[str, str]]:
+    """Parse columns in parentheses; returns their text without defaults, and the defaults by column."""
+    start, defaults = reader.position, dict[str, str]()
+    text = reader.bracketed_text("columns")
+    if not any(word.matches("DEFAULT") for word in reader.words[start : reader.position]):
+        return text, defaults
+    reader.position = start
+
+    def parse_column() -> str:
+        name = reader.name_word("a column")
+        definition, default = parse_column_definition(reader)
+        if default is not None:
+            defaults[name.name] = default
+        return f"{name.text} {definition}"
+
+    return ", ".join(reader.bracketed_list(parse_column)), defaults
 
 
 def _parse_clauses(reader: Reader) -> tuple[tuple[str, ...], dict[str, str], str | None]:

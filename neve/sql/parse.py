@@ -15,16 +15,25 @@ from neve.predicate.sql_text import SqlToken
 from neve.predicate.time_travel import end_of_parentheses
 from neve.sql.alter_table import parse_alter_table
 from neve.sql.call import parse_call
-from neve.sql.change_rows import parse_delete, parse_insert, parse_update
-from neve.sql.create_table import parse_create_table, parse_drop_table
+from neve.sql.change_rows import Delete, parse_delete, parse_insert, parse_update
+from neve.sql.create_table import parse_create_table, parse_drop_table, parse_replace_table
+from neve.sql.describe import parse_describe
 from neve.sql.merge import parse_merge
-from neve.sql.query import parse_describe, parse_query, parse_show
+from neve.sql.namespaces import (
+    namespace_or,
+    parse_alter_namespace,
+    parse_create_namespace,
+    parse_describe_namespace,
+    parse_drop_namespace,
+)
+from neve.sql.query import parse_query
 from neve.sql.reader import Reader
+from neve.sql.show import parse_show
 from neve.sql.statement import Statement
 
 _STATEMENT_NAMES = (
-    "SELECT, WITH, VALUES, INSERT, UPDATE, DELETE, MERGE, CREATE TABLE, ALTER TABLE, DROP TABLE, CALL, SHOW TABLES, "
-    "SHOW NAMESPACES or DESCRIBE"
+    "SELECT, WITH, VALUES, INSERT, UPDATE, DELETE, MERGE, CALL, CREATE, REPLACE, TRUNCATE, DROP or ALTER TABLE, "
+    "CREATE, DROP or ALTER NAMESPACE, SHOW or DESCRIBE"
 )
 _SUBQUERY_KEYWORDS = ("SELECT", "FROM", "VALUES", "TABLE", "WITH")
 
@@ -58,6 +67,12 @@ def _parse_after_with(reader: Reader) -> Statement:
     reader.expect_end()
     reader.position = start
     return parse(push_ctes_into_queries(ctes, reader.remaining_text("a statement")))
+
+
+def _parse_truncate(reader: Reader) -> Delete:
+    """Parse a TRUNCATE TABLE, which deletes all rows."""
+    reader.expect("TRUNCATE", "TABLE")
+    return Delete(reader.table_name())
 
 
 def cte_names(ctes: str) -> tuple[str, ...]:
@@ -128,10 +143,12 @@ _STATEMENT_PARSERS: dict[str, Callable[[Reader], Statement]] = {
     "UPDATE": parse_update,
     "DELETE": parse_delete,
     "MERGE": parse_merge,
-    "CREATE": parse_create_table,
-    "ALTER": parse_alter_table,
-    "DROP": parse_drop_table,
+    "CREATE": namespace_or(parse_create_namespace, parse_create_table),
+    "ALTER": namespace_or(parse_alter_namespace, parse_alter_table),
+    "DROP": namespace_or(parse_drop_namespace, parse_drop_table),
+    "REPLACE": parse_replace_table,
+    "TRUNCATE": _parse_truncate,
     "CALL": parse_call,
     "SHOW": parse_show,
-    **dict.fromkeys(("DESCRIBE", "DESC"), parse_describe),
+    **dict.fromkeys(("DESCRIBE", "DESC"), namespace_or(parse_describe_namespace, parse_describe)),
 }

@@ -1,4 +1,4 @@
-"""Queries over the tables of the lake and the caller's own views; SHOW TABLES, SHOW NAMESPACES and DESCRIBE.
+"""Queries over the tables of the lake and the caller's own views.
 
 Spark SQL reaches further than tables: it reads any file by its path (``csv.`/etc/passwd` ``), calls methods of Java
 classes (`reflect`), runs programs (`TRANSFORM … USING`), and calls functions that the session has registered. A
@@ -12,30 +12,24 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import pairwise
 
-import pyarrow as pa
-from pyiceberg.types import NestedField
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
-from neve.errors import UnknownName, UnsupportedFeature, UserError
+from neve.errors import UnknownName, UserError
 from neve.ops.context import LakeContext
-from neve.ops.sql_views import register_views
+from neve.ops.sql_views import TableRead, register_views
 from neve.predicate.sql_features import function_calls, parse_fragment
 from neve.predicate.sql_text import TokenKind
 from neve.predicate.table_references import TableName
 from neve.run.spark.expressions import user_error_from_spark
 from neve.run.spark.session import is_classic, quiet_errors
-from neve.run.spark.types import spark_field
 from neve.sql.reader import Reader
-from neve.sql.statement import Name, StatementOptions, find_table, table_finder
+from neve.sql.statement import StatementOptions, table_finder
 
 QUERY_KEYWORDS = ("SELECT", "WITH", "FROM", "VALUES", "TABLE", "(")
 
 _OUTSIDE_FUNCTIONS = frozenset({"reflect", "try_reflect", "java_method", "from_protobuf", "to_protobuf", "identifier"})
 _RESTRICTED = "A restricted query reads only tables of the lake."
-_TABLES_SCHEMA = pa.schema([("namespace", pa.string()), ("tableName", pa.string())])
-_DESCRIBE_SCHEMA = pa.schema([("col_name", pa.string()), ("data_type", pa.string()), ("comment", pa.string())])
-DescribeRow = tuple[str, str, str | None]
 
 
 @dataclass(frozen=True)
@@ -82,10 +76,17 @@ def _refuse_outside_calls(spark: SparkSession, text: str) -> None:
 @contextmanager
 def open_query(lake: LakeContext, text: str) -> Iterator[DataFrame]:
     """Open the rows of a query until the end of the block."""
+    with open_query_and_tables(lake, text) as (frame, _):
+        yield frame
+
+
+@contextmanager
+def open_query_and_tables(lake: LakeContext, text: str) -> Iterator[tuple[DataFrame, tuple[TableRead, ...]]]:
+    """Open the rows of a query until the end of the block, and return the tables that it reads."""
     with register_views(table_finder(lake), lake.spark, text) as views:
         with _translate_spark_errors(lake):
             frame = lake.spark().sql(views.single_text)
-        yield frame
+        yield frame, views.tables
 
 
 @contextmanager
@@ -101,69 +102,6 @@ def _translate_spark_errors(lake: LakeContext) -> Iterator[None]:
         raise user_error_from_spark("Cannot run the query", e) from e
 
 
-@dataclass(frozen=True)
-class ShowTables:
-    """`SHOW TABLES [IN db]`."""
-
-    namespace: str | None = None
-
-    def run(self, lake: LakeContext, options: StatementOptions) -> pa.Table:
-        """List the tables of the lake, or of one namespace."""
-        options.require_only("SHOW TABLES")
-        names = [name.rpartition(".") for name in lake.table_names(self.namespace)]
-        columns = {"namespace": [n for n, _, _ in names], "tableName": [t for _, _, t in names]}
-        return pa.table(columns, schema=_TABLES_SCHEMA)
-
-
-@dataclass(frozen=True)
-class ShowNamespaces:
-    """`SHOW NAMESPACES`, or `DATABASES` or `SCHEMAS`."""
-
-    def run(self, lake: LakeContext, options: StatementOptions) -> pa.Table:
-        """List the namespaces of the lake."""
-        options.require_only("SHOW NAMESPACES")
-        return pa.table({"namespace": pa.array(sorted(map(".".join, lake.catalog.list_namespaces())), pa.string())})
-
-
-@dataclass(frozen=True)
-class Describe:
-    """`DESCRIBE [TABLE] [EXTENDED] t`."""
-
-    table: Name
-    is_extended: bool = False
-
-    def run(self, lake: LakeContext, options: StatementOptions) -> pa.Table:
-        """List the columns and the partitioning of a table; EXTENDED adds its location and properties."""
-        options.require_only("DESCRIBE")
-        table = find_table(lake, self.table)
-        rows: list[DescribeRow] = [(f.name, _spark_type_name(f), f.doc) for f in table.schema.fields]
-        metadata = table.context.metadata
-        if metadata.spec().fields:
-            rows.append(("# Partitioning", "", None))
-        for at, field in enumerate(metadata.spec().fields):  # the default spec, as Spark shows it
-            source = metadata.schema().find_column_name(field.source_id) or field.name
-            term = source if str(field.transform) == "identity" else f"{field.transform}({source})"
-            rows.append((f"Part {at}", term, None))
-        if self.is_extended:
-            rows += [
-                ("# Detailed Table Information", "", None),
-                ("Name", table.name, None),
-                ("Location", metadata.location, None),
-                ("Format version", str(metadata.format_version), None),
-                *((name, value, None) for name, value in sorted(metadata.properties.items())),
-            ]
-        names = _DESCRIBE_SCHEMA.names
-        return pa.Table.from_pylist([dict(zip(names, row, strict=True)) for row in rows], _DESCRIBE_SCHEMA)
-
-
-def _spark_type_name(field: NestedField) -> str:
-    """Return Spark's name of a type; if Spark has no such type, Iceberg's name."""
-    try:
-        return spark_field(field).dataType.simpleString()
-    except UnsupportedFeature:
-        return str(field.field_type)
-
-
 def parse_query(reader: Reader) -> Query:
     """Parse a query; `TABLE t` selects a whole table."""
     return Query(query_text(reader))
@@ -174,24 +112,3 @@ def query_text(reader: Reader) -> str:
     if reader.take_if_next("TABLE"):
         return f"SELECT * FROM {reader.remaining_text('the name of a table')}"  # noqa: S608
     return reader.remaining_text("a query")
-
-
-def parse_show(reader: Reader) -> ShowTables | ShowNamespaces:
-    """Parse a SHOW."""
-    reader.expect("SHOW")
-    if reader.take_if_next("NAMESPACES") or reader.take_if_next("DATABASES") or reader.take_if_next("SCHEMAS"):
-        return ShowNamespaces()
-    if not reader.take_if_next("TABLES"):
-        raise reader.syntax_error("expected TABLES or NAMESPACES")
-    if reader.take_if_next("IN") or reader.take_if_next("FROM"):
-        return ShowTables(".".join(reader.dotted_name("a namespace")))
-    return ShowTables()
-
-
-def parse_describe(reader: Reader) -> Describe:
-    """Parse a DESCRIBE."""
-    if not reader.take_if_next("DESCRIBE"):
-        reader.expect("DESC")
-    reader.take_if_next("TABLE")
-    is_extended = reader.take_if_next("EXTENDED")
-    return Describe(reader.table_name(), is_extended)

@@ -5,9 +5,12 @@ An option is a keyword argument: `lake.sql("UPDATE …", mode="merge-on-read")`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
+
+import pyarrow as pa
 
 from neve.errors import UnknownName, UserError
 from neve.ops.context import LakeContext
@@ -67,6 +70,22 @@ class Statement(Protocol):
 
     def run(self, lake: LakeContext, options: StatementOptions) -> Any:
         """Run the statement."""
+
+
+class MetadataQuery(ABC):
+    """A statement that shows metadata: SHOW or DESCRIBE. It needs no Spark, and changes nothing."""
+
+    columns: ClassVar[tuple[str, ...]]  # of strings, except `isTemporary`
+
+    def run(self, lake: LakeContext, options: StatementOptions) -> pa.Table:
+        """Return the rows as an Arrow table; `lake.sql` makes a DataFrame of it."""
+        options.require_only("SHOW or DESCRIBE")
+        rows = [dict(zip(self.columns, row, strict=True)) for row in self._rows(lake)]
+        types = {"isTemporary": pa.bool_()}
+        return pa.Table.from_pylist(rows, pa.schema([(name, types.get(name, pa.string())) for name in self.columns]))
+
+    @abstractmethod
+    def _rows(self, lake: LakeContext) -> Iterable[tuple[Any, ...]]: ...
 
 
 Name = tuple[str, ...]

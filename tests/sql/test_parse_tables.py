@@ -11,12 +11,23 @@ from neve.sql.alter_columns import (
     AlterColumn,
     ColumnPosition,
     DropColumns,
+    DropIdentifierFields,
     NewColumn,
     RenameColumn,
     SetIdentifierFields,
 )
-from neve.sql.alter_table import CreateRef, DropRef, EvolvePartitions, RenameTable, SetProperties, UnsetProperties
-from neve.sql.create_table import CreateTable, DropTable
+from neve.sql.alter_table import (
+    CreateRef,
+    DropRef,
+    EvolvePartitions,
+    RenameTable,
+    SetLocation,
+    SetProperties,
+    SetSortOrder,
+    UnsetProperties,
+)
+from neve.sql.change_rows import Delete
+from neve.sql.create_table import CreateTable, CreateTableLike, DropTable, ReplaceTable
 
 T = ("db", "t")
 
@@ -48,6 +59,20 @@ T = ("db", "t")
             "CREATE TABLE db.t USING ICEBERG PARTITIONED BY (region) AS SELECT * FROM db.u",
             CreateTable(T, None, ("region",), query="SELECT * FROM db.u"),
         ),
+        (
+            "CREATE TABLE db.t (id bigint DEFAULT 5 COMMENT 'key', s string NOT NULL DEFAULT 'a, b', n int)",
+            CreateTable(T, "id bigint COMMENT 'key', s string NOT NULL, n int", defaults={"id": "5", "s": "'a, b'"}),
+        ),
+        (
+            "CREATE OR REPLACE TABLE db.t (id bigint) PARTITIONED BY (id)",
+            ReplaceTable(CreateTable(T, "id bigint", ("id",))),
+        ),
+        ("REPLACE TABLE db.t AS SELECT 1", ReplaceTable(CreateTable(T, query="SELECT 1"), must_exist=True)),
+        (
+            "CREATE TABLE IF NOT EXISTS db.t LIKE db.u USING iceberg LOCATION 's3://b/t' TBLPROPERTIES ('a' = 'b')",
+            CreateTableLike(T, ("db", "u"), {"a": "b"}, "s3://b/t", if_not_exists=True),
+        ),
+        ("TRUNCATE TABLE db.t", Delete(T)),
         ("DROP TABLE db.t", DropTable(T)),
         ("DROP TABLE IF EXISTS db.t;", DropTable(T, if_exists=True)),
         ("drop table db.t purge", DropTable(T, purge=True)),
@@ -94,7 +119,42 @@ def test_tables_come_and_go(text, found):
         ("ALTER COLUMN a DROP DEFAULT", AlterColumn(T, ("a",), default="NULL")),
         ("ALTER COLUMN s.a AFTER b", AlterColumn(T, ("s", "a"), position=ColumnPosition("b"))),
         ("SET IDENTIFIER FIELDS a, s.b", SetIdentifierFields(T, (("a",), ("s", "b")))),
+        ("DROP IDENTIFIER FIELDS a, s.b", DropIdentifierFields(T, (("a",), ("s", "b")))),
+        ("SET LOCATION 's3://b/u'", SetLocation(T, "s3://b/u")),
+        ("WRITE ORDERED BY a, bucket(4, b) DESC", SetSortOrder(T, ("a", "bucket(4, b) DESC"), "range")),
+        ("WRITE ORDERED BY (a NULLS LAST, b)", SetSortOrder(T, ("a NULLS LAST", "b"), "range")),
+        ("WRITE LOCALLY ORDERED BY a", SetSortOrder(T, ("a",))),
+        ("WRITE UNORDERED", SetSortOrder(T, (), "none")),
+        ("WRITE DISTRIBUTED BY PARTITION", SetSortOrder(T, (), "hash")),
+        ("WRITE DISTRIBUTED BY PARTITION LOCALLY ORDERED BY a", SetSortOrder(T, ("a",), "hash")),
+        ("WRITE ORDERED BY a DISTRIBUTED BY PARTITION", SetSortOrder(T, ("a",), "hash")),
         ("CREATE BRANCH audit", CreateRef(T, "branch", "audit")),
+        (
+            "CREATE BRANCH audit AS OF VERSION 3 RETAIN 7 DAYS WITH SNAPSHOT RETENTION 2 SNAPSHOTS 12 HOURS",
+            CreateRef(
+                T,
+                "branch",
+                "audit",
+                3,
+                retention={
+                    "max_ref_age_ms": 604_800_000,
+                    "min_snapshots_to_keep": 2,
+                    "max_snapshot_age_ms": 43_200_000,
+                },
+            ),
+        ),
+        (
+            "CREATE BRANCH audit WITH SNAPSHOT RETENTION 30 MINUTES",
+            CreateRef(T, "branch", "audit", retention={"max_snapshot_age_ms": 1_800_000}),
+        ),
+        (
+            "CREATE OR REPLACE BRANCH audit WITH SNAPSHOT RETENTION 3 SNAPSHOTS",
+            CreateRef(T, "branch", "audit", replaces=True, retention={"min_snapshots_to_keep": 3}),
+        ),
+        (
+            "REPLACE TAG v1 AS OF VERSION 12 RETAIN 1 DAYS",
+            CreateRef(T, "tag", "v1", 12, replaces=True, must_exist=True, retention={"max_ref_age_ms": 86_400_000}),
+        ),
         ("CREATE TAG IF NOT EXISTS v1 AS OF VERSION 12", CreateRef(T, "tag", "v1", 12, if_not_exists=True)),
         ("DROP BRANCH IF EXISTS audit", DropRef(T, "branch", "audit", if_exists=True)),
         ("DROP TAG v1", DropRef(T, "tag", "v1")),
@@ -108,7 +168,14 @@ def test_changes_of_a_table_are_read(change, found):
     ("text", "message", "marked"),
     [
         ("CREATE VIEW v AS SELECT 1", "expected TABLE", "VIEW v AS SELECT 1"),
-        ("CREATE OR REPLACE TABLE db.t (id int)", "drop the table first", "OR REPLACE TABLE db.t (id int)"),
+        (
+            "CREATE OR REPLACE TABLE IF NOT EXISTS db.t (id int)",
+            "columns in parentheses|expected",
+            "NOT EXISTS db.t (id int)",
+        ),
+        ("CREATE TABLE db.t LIKE db.u PARTITIONED BY (id)", "partitioned like it", "PARTITIONED BY (id)"),
+        ("REPLACE VIEW db.t AS SELECT 1", "expected TABLE", "VIEW db.t AS SELECT 1"),
+        ("TRUNCATE TABLE db.t PARTITION (a = 1)", "unexpected 'PARTITION'", "PARTITION (a = 1)"),
         ("CREATE TABLE db.t", "columns in parentheses", ""),
         ("CREATE TABLE db.t (id int) AS SELECT 1", "not both", ""),
         ("CREATE TABLE db.t (id int) USING parquet", "expected ICEBERG", "parquet"),
@@ -125,12 +192,25 @@ def test_changes_of_a_table_are_read(change, found):
         ("CREATE TABLE db.t (id int) TBLPROPERTIES ('a.b' = 1, a.b = 2)", "property 'a.b' is given twice", "a.b = 2)"),
         ("CREATE TABLE db.t (id int) TBLPROPERTIES (comment = 'x') COMMENT 'y'", "'comment' is given", "COMMENT 'y'"),
         ("ALTER TABLE db.t SET TBLPROPERTIES ('a' = 1, 'a' = 2)", "property 'a' is given twice", "'a' = 2)"),
-        ("DROP DATABASE db", "expected TABLE", "DATABASE db"),
+        ("CREATE DATABASE db WITH (a = 1)", "expected PROPERTIES", "(a = 1)"),
+        ("CREATE NAMESPACE db COMMENT 'a' WITH PROPERTIES (comment = 'b')", "twice", "WITH PROPERTIES (comment = 'b')"),
+        ("ALTER NAMESPACE db RENAME TO x", "expected SET", "RENAME TO x"),
+        ("DROP SCHEMA db RESTRICT CASCADE", "unexpected 'CASCADE'", "CASCADE"),
+        ("SHOW VIEWS", "expected TABLES, TABLE EXTENDED, NAMESPACES", "VIEWS"),
+        ("SHOW TABLE EXTENDED IN db", "expected LIKE", ""),
+        ("SHOW COLUMNS db.t", "expected FROM", "db.t"),
+        ("ALTER TABLE db.t WRITE", "expected .LOCALLY. ORDERED BY", ""),
+        ("ALTER TABLE db.t WRITE SORTED BY a", "expected .LOCALLY. ORDERED BY", "SORTED BY a"),
+        ("ALTER TABLE db.t CREATE TAG v RETAIN 7", "expected DAYS, HOURS, MINUTES", ""),
+        (
+            "ALTER TABLE db.t CREATE TAG v WITH SNAPSHOT RETENTION 2 SNAPSHOTS",
+            "unexpected 'WITH'",
+            "WITH SNAPSHOT RETENTION 2 SNAPSHOTS",
+        ),
         ("ALTER TABLE db.t REFRESH", "expected ADD, DROP or REPLACE PARTITION FIELD; .*BRANCH or TAG", "REFRESH"),
         ("ALTER TABLE db.t ADD COLUMN a", "expected a type", ""),
         ("ALTER TABLE db.t ALTER COLUMN a INT", "expected TYPE", "INT"),
         ("ALTER TABLE db.t RENAME TO u v", "unexpected 'v'", "v"),
-        ("ALTER TABLE db.t CREATE BRANCH b RETAIN 7 DAYS", "the retention of a branch", "RETAIN 7 DAYS"),
         ("ALTER TABLE db.t SET TBLPROPERTIES ('a' = )", "value of 'a'", ")"),
         ("ALTER TABLE db.t REPLACE PARTITION FIELD a b", "expected WITH", ""),
     ],

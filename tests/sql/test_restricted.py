@@ -35,7 +35,8 @@ def lake(spark_lake: neve.Lake) -> neve.Lake:
 )
 def test_tables_of_the_lake_are_read(lake: neve.Lake, text: str, rows: list[tuple[object, ...]]):
     assert [tuple(row) for row in lake.sql(text, restricted=True).collect()] == rows
-    assert lake.sql("SHOW TABLES", restricted=True).num_rows and lake.sql("DESCRIBE db.t", restricted=True).num_rows
+    for statement in ("SHOW TABLES", "DESCRIBE db.t", "SHOW CREATE TABLE db.t", "DESCRIBE NAMESPACE db"):
+        assert lake.sql(statement, restricted=True).count()
 
 
 @pytest.mark.parametrize(
@@ -67,6 +68,8 @@ def test_tables_of_the_lake_are_read(lake: neve.Lake, text: str, rows: list[tupl
         "INSERT INTO db.t SELECT 1, value FROM text.`{file}`",
         "CALL system.expire_snapshots('db.t')",
         "DROP TABLE db.t",
+        "CREATE NAMESPACE other",
+        "TRUNCATE TABLE db.t",
     ],
 )
 def test_nothing_else_is_read_or_run(lake: neve.Lake, spark: SparkSession, tmp_path: Path, text: str):

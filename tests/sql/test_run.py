@@ -5,12 +5,11 @@ from __future__ import annotations
 from datetime import date
 
 import pytest
-from pyiceberg.types import DecimalType, GeometryType, LongType, NestedField
+from pyiceberg.types import DecimalType, LongType
 from pyspark.sql import DataFrame, SparkSession
 
 import neve
 from neve.errors import UnknownName, UserError
-from neve.sql.query import _spark_type_name
 from tests.support.spark_sessions import names_in
 
 ROWS = [{"id": 1, "region": "eu", "v": 10}, {"id": 2, "region": "us", "v": 20}, {"id": 3, "region": "eu", "v": 30}]
@@ -98,31 +97,6 @@ def test_metadata_columns_are_there_for_who_names_them_and_no_part_of_a_star(lak
     lake.sql("CREATE TABLE db.own (_pos string)")
     lake.sql("INSERT INTO db.own VALUES ('mine')")
     assert rows(lake, "SELECT *, _pos FROM db.own") == [("mine", "mine")]
-
-
-def test_a_lake_shows_its_tables_and_describes_them(lake):
-    lake.sql("CREATE TABLE other.t (id bigint COMMENT 'the key', s string) PARTITIONED BY (bucket(4, id), s)")
-    every = lake.sql("SHOW TABLES").to_pylist()
-    assert every == [{"namespace": "db", "tableName": "sales"}, {"namespace": "other", "tableName": "t"}]
-    assert lake.sql("SHOW TABLES IN other").to_pylist() == every[1:]
-    assert lake.sql("SHOW NAMESPACES")["namespace"].to_pylist() == ["db", "other"]
-    found = [tuple(row.values()) for row in lake.sql("DESCRIBE TABLE EXTENDED other.t").to_pylist()]
-    assert found[:6] == [
-        ("id", "bigint", "the key"),
-        ("s", "string", None),
-        ("# Partitioning", "", None),
-        ("Part 0", "bucket[4](id)", None),
-        ("Part 1", "s", None),
-        ("# Detailed Table Information", "", None),
-    ]
-    assert ("Format version", "2", None) in found
-    assert lake.sql("DESC other.t").to_pylist() == lake.sql("DESCRIBE other.t").to_pylist()
-    with pytest.raises(UnknownName, match=r"Unknown table 'other\.u'"):
-        lake.sql("DESCRIBE other.u")
-
-
-def test_a_type_that_spark_lacks_is_described_in_the_words_of_iceberg():
-    assert _spark_type_name(NestedField(1, "where", GeometryType())) == "geometry"
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 _parse = lazy_import("neve.sql", "parse")
 _statement_options = lazy_import("neve.sql.statement", "StatementOptions")
 _point_at_source = lazy_import("neve.sql.reader", "point_at_source")
-_QUERY, _DROP = ("neve.sql.query", "Query"), ("neve.sql.create_table", "DropTable")
+_QUERY, _METADATA_QUERY = ("neve.sql.query", "Query"), ("neve.sql.statement", "MetadataQuery")
+_DROP, _REPLACE = ("neve.sql.create_table", "DropTable"), ("neve.sql.create_table", "ReplaceTable")
 _ROW_CHANGE_BUILDERS = (
     ("neve.ops.rows.update", "Update"),
     ("neve.ops.rows.delete", "Delete"),
@@ -54,7 +55,7 @@ def sql(
         builder = parsed.builder(lake, options) if hasattr(parsed, "builder") else None
         if builder is not None:
             _run_builder(command, statement, builder)
-        elif command.dry_run and not is_a(parsed, _QUERY):
+        elif command.dry_run and not is_a(parsed, _QUERY, _METADATA_QUERY):
             print_plan(command, {"statement": statement}, f"Would run: {statement}")
         else:
             _run_query_or_ddl(command, lake, parsed, options, limit)
@@ -79,7 +80,9 @@ def _run_builder(command: Command, statement: str, builder: Any) -> None:
 def _run_query_or_ddl(command: Command, lake: LakeContext, parsed: Any, options: Any, limit: int) -> None:
     if is_a(parsed, _DROP):
         confirm_or_exit(command, f"Drop {'.'.join(parsed.table)}{' and delete its files' if parsed.purge else ''}?")
-    command.may_have_written = not is_a(parsed, _QUERY)
+    if is_a(parsed, _REPLACE):
+        confirm_or_exit(command, f"Replace {'.'.join(parsed.new.table)} if it exists?")
+    command.may_have_written = not is_a(parsed, _QUERY, _METADATA_QUERY)
     with show_progress(command.screen, "Running"):
         outcome = parsed.run(lake, options)
         outcome = outcome.limit(limit).toArrow() if hasattr(outcome, "toArrow") else outcome
