@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
+import pyarrow as pa
+
 from neve.display.format import plural
 from neve.display.html import SummaryMixin
 from neve.errors import UserError
@@ -148,6 +150,17 @@ class RewriteResult(SummaryMixin):
         return sum(g.files_rewritten for g in self.failed_groups)
 
     @property
+    def output_rows(self) -> pa.Table:
+        """The row that Iceberg's procedure returns."""
+        return one_row(
+            rewritten_data_files_count=pa.scalar(self.files_rewritten, pa.int32()),
+            added_data_files_count=pa.scalar(self.files_added, pa.int32()),
+            rewritten_bytes_count=pa.scalar(self.bytes_rewritten, pa.int64()),
+            failed_data_files_count=pa.scalar(self.files_failed, pa.int32()),
+            removed_delete_files_count=pa.scalar(self.delete_files_removed, pa.int32()),
+        )
+
+    @property
     def summary(self) -> str:
         """What happened, in a few words."""
         if not self.groups and not self.failed_groups:
@@ -155,6 +168,15 @@ class RewriteResult(SummaryMixin):
         failed = f", {plural(len(self.failed_groups), 'group')} failed" if self.failed_groups else ""
         groups = plural(len(self.groups), "group")
         return f"{plural(self.files_rewritten, 'file')} rewritten to {self.files_added} in {groups}{failed}"
+
+
+def one_row(**values: pa.Scalar) -> pa.Table:
+    """Return a table with one row.
+
+    >>> one_row(added_manifests_count=pa.scalar(2, pa.int32())).to_pylist()
+    [{'added_manifests_count': 2}]
+    """
+    return pa.table({name: pa.array([value.as_py()], value.type) for name, value in values.items()})
 
 
 def _describe_counts(counts: list[tuple[int, str, str]]) -> str:

@@ -4,25 +4,31 @@ Arguments are given by name, or by position in the order of the reference. Argum
 engine does at a time (`max_concurrent_deletes`, `stream_results`, `use_caching`, `prefix_listing`) are accepted and
 have no effect. Two defaults differ from Iceberg's: `rewrite_manifests` rewrites the manifests of every spec, and
 `remove_orphan_files` deletes nothing without `dry_run => false`.
+
+What a procedure of Iceberg returns as rows is the attribute `output_rows` of the result; the result of `ancestors_of`
+is a table of rows itself.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import tzinfo
 from typing import Any
 
 import pyarrow as pa
 from sqlglot import exp
 
+from neve.catalog import register_table
+from neve.catalog.entries import leave_note
 from neve.errors import UserError
 from neve.ops.context import LakeContext
+from neve.ops.results import one_row
 from neve.predicate.constants import ConstantKind, parse_constant, parse_instant, parse_time_zone
 from neve.predicate.sql_text import SqlToken, parse_sql, syntax_error
 from neve.run.spark.session import is_case_sensitive
 from neve.sql.reader import Reader
-from neve.sql.statement import Name, StatementOptions, table_and_branch
+from neve.sql.statement import Name, StatementOptions, identifier, table_and_branch
 from neve.table import Table
 
 ArgumentValues = Mapping[str, Any]
@@ -51,14 +57,22 @@ class Procedure:
     """A procedure: its arguments after the table, in order, and what it does with them."""
 
     arguments: Mapping[str, Argument]
-    run: Callable[[Table, ArgumentValues], Any]
+    run: Callable[[Any, ArgumentValues], Any]  # of a table and the other arguments
     required: tuple[str, ...] = ()
     makes_builder: bool = True  # it returns a verb to plan or execute; otherwise it acts at once
+    adds_table: bool = False  # there is no table yet, so it is run on the lake
 
     @property
     def all_arguments(self) -> dict[str, Argument]:
         """All arguments in order, the table first."""
         return {"table": _TABLE, **self.arguments}
+
+
+@dataclass(repr=False)
+class CalledTable(Table):
+    """The table that a procedure changed or added."""
+
+    output_rows: pa.Table = field(default_factory=lambda: pa.table({}))  # what Iceberg's procedure returns
 
 
 @dataclass(frozen=True)
@@ -91,6 +105,8 @@ class Call:
         for name in ("table", *procedure.required):
             if name not in values:
                 raise UserError(f"CALL {self.procedure} needs the argument {name!r}.")
+        if procedure.adds_table:
+            return procedure.run(lake, values)
         table, branch = table_and_branch(lake, values["table"])
         if branch is not None:  # of a name such as db.t.branch_audit
             if "branch" not in procedure.arguments:
@@ -252,6 +268,46 @@ def _remove_orphan_files(table: Table, values: ArgumentValues) -> Any:
     return _configure(table.remove_orphan_files(), values, *names, "allow_shared", "allow_unreadable", "allow_any_name")
 
 
+def _moves_main(change: Callable[[Table, ArgumentValues], Table]) -> Callable[[Table, ArgumentValues], CalledTable]:
+    """Return a procedure that changes the current snapshot, and tells which it was and which it is."""
+
+    def run(table: Table, values: ArgumentValues) -> CalledTable:
+        before = table.refresh().context.metadata.current_snapshot_id
+        context = change(table, values).context
+        after = context.metadata.current_snapshot_id
+        ids = {"previous_snapshot_id": before, "current_snapshot_id": after}
+        return CalledTable(context, one_row(**{name: pa.scalar(i, pa.int64()) for name, i in ids.items()}))
+
+    return run
+
+
+def _fast_forward(table: Table, values: ArgumentValues) -> CalledTable:
+    branch, before = values["branch"], table.refresh().context.metadata.refs
+    context = table.fast_forward(branch, values["to"]).context
+    previous = before[branch].snapshot_id if branch in before else None
+    row = one_row(
+        branch_updated=pa.scalar(branch, pa.string()),
+        previous_ref=pa.scalar(previous, pa.int64()),
+        updated_ref=pa.scalar(context.metadata.refs[branch].snapshot_id, pa.int64()),
+    )
+    return CalledTable(context, row)
+
+
+def _register_table(lake: LakeContext, values: ArgumentValues) -> CalledTable:
+    registered = register_table(lake.catalog, identifier(lake, values["table"]), values["metadata_file"])
+    leave_note(lake.catalog, registered)
+    snapshot = registered.metadata.current_snapshot()
+    summary: Any = None if snapshot is None else snapshot.summary
+    totals = {} if summary is None else summary.additional_properties
+    counts = {
+        "current_snapshot_id": None if snapshot is None else snapshot.snapshot_id,
+        "total_records_count": totals.get("total-records"),
+        "total_data_files_count": totals.get("total-data-files"),
+    }
+    numbers = {name: pa.scalar(None if n is None else int(n), pa.int64()) for name, n in counts.items()}
+    return CalledTable(lake.of_table(registered), one_row(**numbers))
+
+
 def _rollback_to_timestamp(table: Table, values: ArgumentValues) -> Table:
     """Roll back to the last ancestor of the current snapshot before a time."""
     context = table.refresh().context
@@ -348,23 +404,26 @@ PROCEDURES: dict[str, Procedure] = {
     ),
     "rollback_to_snapshot": Procedure(
         {"snapshot_id": _INTEGER},
-        lambda table, values: table.rollback(values["snapshot_id"]),
+        _moves_main(lambda table, values: table.rollback(values["snapshot_id"])),
         ("snapshot_id",),
         makes_builder=False,
     ),
     "rollback_to_timestamp": Procedure(
-        {"timestamp": _TIMESTAMP}, _rollback_to_timestamp, ("timestamp",), makes_builder=False
+        {"timestamp": _TIMESTAMP}, _moves_main(_rollback_to_timestamp), ("timestamp",), makes_builder=False
     ),
     "set_current_snapshot": Procedure(
         {"snapshot_id": _INTEGER, "ref": _STRING},
-        lambda table, values: table.set_current_snapshot(values.get("snapshot_id"), ref=values.get("ref")),
+        _moves_main(lambda table, values: table.set_current_snapshot(values.get("snapshot_id"), ref=values.get("ref"))),
         makes_builder=False,
     ),
     "fast_forward": Procedure(
         {"branch": _STRING, "to": _STRING},
-        lambda table, values: table.fast_forward(values["branch"], values["to"]),
+        _fast_forward,
         ("branch", "to"),
         makes_builder=False,
     ),
     "ancestors_of": Procedure({"snapshot_id": _INTEGER}, _ancestors_of, makes_builder=False),
+    "register_table": Procedure(
+        {"metadata_file": _STRING}, _register_table, ("metadata_file",), makes_builder=False, adds_table=True
+    ),
 }

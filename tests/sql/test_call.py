@@ -265,3 +265,84 @@ def test_the_command_line_shows_what_a_procedure_did(lake, tmp_path):
     assert len(result["snapshot_ids"]) == 2 and len(result["deleted"]["lists"]) == 2
     assert json.loads(run_command("CALL system.expire_snapshots('db.t')", "--json"))["status"] == "nothing-to-do"
     assert re.search(r"manifests rewritten\W+3", run_command("CALL system.rewrite_manifests('db.t')"))
+
+
+# -- output ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def spark_lake_of_peer(lake_folder: Path, spark: SparkSession) -> neve.Lake:
+    return neve.connect(lake_folder, spark=spark)
+
+
+def test_every_procedure_returns_the_columns_of_iceberg(spark_lake_of_peer, other_spark):
+    lake, answers = spark_lake_of_peer, {}
+    for owner in ("neve", "spark"):
+        run = lake.sql if owner == "neve" else other_spark.sql
+        name = f"calls.{owner}"
+        lake.sql(f"CREATE TABLE {name} (id bigint, v int) TBLPROPERTIES ('write.delete.mode' = 'merge-on-read')")
+        for i in range(3):
+            lake.sql(f"INSERT INTO {name} VALUES ({i}, 0), ({i + 10}, 0)")
+        lake.sql(f"DELETE FROM {name} WHERE id > 9 AND id < 12")
+        first, second, *_ = lake.table(name).inspect.snapshots()["snapshot_id"].to_pylist()
+        lake.sql(f"ALTER TABLE {name} CREATE BRANCH b AS OF VERSION {first}")
+        times = {s.snapshot_id: s.timestamp_ms for s in lake.table(name).context.metadata.snapshots}
+        after_second = datetime.fromtimestamp((times[second] + 1) / 1000, UTC).isoformat(sep=" ")
+        metadata = lake.table(name).context.iceberg.metadata_location
+        calls = {
+            "rewrite_position_delete_files": "options => map('rewrite-all', 'true')",
+            "rewrite_data_files": "options => map('rewrite-all', 'true')",
+            "rewrite_manifests": "use_caching => false",
+            "fast_forward": "branch => 'b', to => 'main'",
+            "ancestors_of": f"snapshot_id => {second}",
+            "set_current_snapshot": f"snapshot_id => {second}",
+            "rollback_to_timestamp": f"timestamp => TIMESTAMP '{after_second}'",
+            "rollback_to_snapshot": f"snapshot_id => {first}",
+            "expire_snapshots": "older_than => TIMESTAMP '2000-01-01 00:00:00'",
+            "remove_orphan_files": "dry_run => true",
+        }
+        found = {
+            procedure: run(f"CALL neve.system.{procedure}(table => '{name}', {arguments})")
+            for procedure, arguments in calls.items()
+        }
+        found["register_table"] = run(
+            f"CALL neve.system.register_table(table => 'calls.again_{owner}', metadata_file => '{metadata}')"
+        )
+        ids = {
+            i: f"snapshot {n}" for n, i in enumerate(lake.table(name).inspect.snapshots()["snapshot_id"].to_pylist())
+        }
+        for procedure, result in found.items():
+            rows = result if isinstance(result, pa.Table) else result.output_rows
+            kinds = rows.schema.types if procedure != "ancestors_of" else ()  # ours are times, theirs milliseconds
+            values = [{n: ids.get(v, v) for n, v in row.items() if n != "timestamp"} for row in rows.to_pylist()]
+            answers.setdefault(procedure, []).append((rows.column_names, kinds, values))
+    assert answers.keys() == PROCEDURES.keys() - {"remove_dangling_deletes"}
+    sizes = ("rewritten_bytes_count", "added_bytes_count")  # of files by two writers
+    for procedure, (ours, theirs) in answers.items():
+        assert ours[:2] == theirs[:2], procedure
+        if procedure == "rewrite_manifests":
+            continue  # each engine decides by rules of its own which manifests are worth it
+        plain = [[{n: v for n, v in row.items() if n not in sizes} for row in each[2]] for each in (ours, theirs)]
+        assert plain[0] == plain[1], procedure
+    result = lake.sql("CALL system.remove_dangling_deletes('calls.neve')")
+    assert result.output_rows.column_names == ["removed_delete_files_count"]
+
+
+def test_a_table_is_registered_by_its_metadata_file(lake, tmp_path):
+    location = lake.table("db.t").context.iceberg.metadata_location
+    other = neve.connect(tmp_path / "other")
+    table = other.sql(f"CALL system.register_table('db.again', '{location}')")
+    assert table.scan().count() == 3 and other.tables() == ["db.again"]
+    assert table.output_rows.to_pylist() == [
+        {"current_snapshot_id": ids(lake)[-1], "total_records_count": 3, "total_data_files_count": 3}
+    ]
+    empty = lake.create_table("db.empty", "id int").context.iceberg.metadata_location
+    rows = other.sql(f"CALL system.register_table(table => 'db.e', metadata_file => '{empty}')").output_rows
+    assert set(rows.to_pylist()[0].values()) == {None}
+    for text, message in (
+        (f"CALL system.register_table('db.again', '{location}')", "db.again"),
+        ("CALL system.register_table('db.x')", "needs the argument 'metadata_file'"),
+        ("CALL system.register_table('db.x', '/no/such.metadata.json')", "such.metadata.json"),
+    ):
+        with pytest.raises(neve.NeveError, match=message):
+            other.sql(text)

@@ -28,6 +28,8 @@ from datetime import datetime
 from itertools import chain
 from typing import Literal, Self, cast, get_args
 
+import pyarrow as pa
+
 from neve.catalog.rest import RestCatalogMixin
 from neve.commit.cleanup import delete_reachable_files
 from neve.commit.expiry import Expiry, unused_specs_and_schemas
@@ -41,7 +43,7 @@ from neve.model.metadata_updates import apply_updates
 from neve.ops.context import TableContext
 from neve.ops.events import Step, emit
 from neve.ops.metadata.evolve import RequirementsAndUpdates, commit_updates
-from neve.ops.results import milliseconds
+from neve.ops.results import milliseconds, one_row
 from neve.ops.verb import Execution, Verb
 from neve.plan.retention import RetentionRules, decide_retention
 
@@ -108,6 +110,19 @@ class ExpireResult(SummaryMixin):
     def files_deleted(self) -> int:
         """The number of deleted files."""
         return len(self.deleted)
+
+    @property
+    def output_rows(self) -> pa.Table:
+        """The row that Iceberg's procedure returns."""
+        counts = {
+            "deleted_data_files_count": self.deleted.data_files,
+            "deleted_position_delete_files_count": self.deleted.position_deletes,
+            "deleted_equality_delete_files_count": self.deleted.equality_deletes,
+            "deleted_manifest_files_count": self.deleted.manifests,
+            "deleted_manifest_lists_count": self.deleted.lists,
+            "deleted_statistics_files_count": self.deleted.statistics,
+        }
+        return one_row(**{name: pa.scalar(len(files), pa.int64()) for name, files in counts.items()})
 
     @property
     def summary(self) -> str:

@@ -14,11 +14,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import pyarrow as pa
+
 from neve.commit.actions import RemovedFiles, RewriteFiles
 from neve.commit.summary import FileCounts
 from neve.display.format import plural
 from neve.display.html import SummaryMixin
 from neve.ops.context import TableContext
+from neve.ops.results import one_row
 from neve.ops.verb import Execution, PendingCommit, SnapshotVerb
 from neve.plan.delete_files import DanglingPlan, dangling_deletes
 from neve.plan.metrics_filter import STATISTICS
@@ -37,6 +40,11 @@ class DanglingResult(SummaryMixin):
     attempts: int = 0
     reruns: int = 0  # how often it was planned again after a conflict with a concurrent writer
     seconds: float = 0.0
+
+    @property
+    def output_rows(self) -> pa.Table:
+        """The result as a row, as Iceberg's procedures return theirs; Iceberg has no such procedure."""
+        return one_row(removed_delete_files_count=pa.scalar(self.delete_files_removed, pa.int32()))
 
     @property
     def summary(self) -> str:

@@ -110,6 +110,11 @@ class OrphanResult(SummaryMixin):
         return 0 if self.dry_run else len(self.orphans) - len(self.files_kept)
 
     @property
+    def output_rows(self) -> pa.Table:
+        """The rows that Iceberg's procedure returns: one for each orphan."""
+        return pa.table({"orphan_file_location": pa.array(self.orphans, pa.string())})
+
+    @property
     def summary(self) -> str:
         """What happened, in a few words."""
         done = "none deleted: dry run" if self.dry_run else f"{self.files_deleted} deleted"

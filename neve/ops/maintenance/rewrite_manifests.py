@@ -21,11 +21,14 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Self
 
+import pyarrow as pa
+
 from neve.commit.actions import RewriteManifests as Replacement
 from neve.display.format import plural
 from neve.display.html import SummaryMixin
 from neve.errors import UserError
 from neve.ops.context import TableContext
+from neve.ops.results import one_row
 from neve.ops.verb import Execution, PendingCommit, SnapshotVerb
 from neve.plan.manifests import ManifestPlan, plan_manifests, regroup_entries
 from neve.tree.entries import DETAIL, EntryTable
@@ -44,6 +47,14 @@ class RewriteManifestsResult(SummaryMixin):
     attempts: int = 0
     reruns: int = 0  # how often it was planned again after a conflict with a concurrent writer
     seconds: float = 0.0
+
+    @property
+    def output_rows(self) -> pa.Table:
+        """The row that Iceberg's procedure returns."""
+        return one_row(
+            rewritten_manifests_count=pa.scalar(self.manifests_rewritten, pa.int32()),
+            added_manifests_count=pa.scalar(self.manifests_added, pa.int32()),
+        )
 
     @property
     def summary(self) -> str:

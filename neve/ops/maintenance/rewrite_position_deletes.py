@@ -29,6 +29,7 @@ from neve.display.html import SummaryMixin
 from neve.errors import CorruptFile, UnknownName, UnsupportedFeature, UserError
 from neve.io.deletion_vectors import PositionSet
 from neve.ops.context import TableContext
+from neve.ops.results import one_row
 from neve.ops.rows.changed_files import TouchedFiles, merge_with_existing_deletes
 from neve.ops.verb import Execution, PendingCommit, SnapshotVerb
 from neve.plan.delete_files import DeletesPlan, plan_delete_rewrite
@@ -73,6 +74,16 @@ class DeletesResult(SummaryMixin):
     attempts: int = 0
     reruns: int = 0  # how often it was planned again after a conflict with a concurrent writer
     seconds: float = 0.0
+
+    @property
+    def output_rows(self) -> pa.Table:
+        """The row that Iceberg's procedure returns."""
+        return one_row(
+            rewritten_delete_files_count=pa.scalar(self.delete_files_removed, pa.int32()),
+            added_delete_files_count=pa.scalar(self.delete_files_added, pa.int32()),
+            rewritten_bytes_count=pa.scalar(self.bytes_removed, pa.int64()),
+            added_bytes_count=pa.scalar(self.bytes_added, pa.int64()),
+        )
 
     @property
     def summary(self) -> str:
