@@ -11,7 +11,7 @@ Table('db.events', v2, 1 spec)
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,7 @@ from neve.catalog import EmbeddedCatalog, NeveCatalog, open_catalog, register_ta
 from neve.catalog.entries import leave_note
 from neve.commit.environment import Environment
 from neve.errors import UserError
-from neve.ops.context import LakeContext
+from neve.ops.context import LakeContext, SqlSession
 from neve.ops.events import Step, emit
 from neve.ops.metadata.create_table import SchemaLike, create_table
 from neve.ops.metadata.drop_table import DropResult, drop_table
@@ -67,6 +67,7 @@ class Lake:
     given_spark: SparkSession | None = field(default=None, repr=False)
     schemes: Mapping[str, str] = field(default_factory=dict)
     environment: Environment = field(default_factory=Environment, repr=False)  # clock and observer of commits
+    session: SqlSession = field(default_factory=SqlSession, repr=False)  # what USE and CREATE TEMPORARY VIEW have set
 
     def __repr__(self) -> str:
         if not isinstance(self.catalog, EmbeddedCatalog):
@@ -92,7 +93,7 @@ class Lake:
     def context(self) -> LakeContext:
         """The catalog and the session as one value, for SQL statements and other operations on several tables."""
         return LakeContext(
-            self.catalog, self.spark, self._running_spark, self.schemes, self.time_zone, self.environment
+            self.catalog, self.spark, self._running_spark, self.schemes, self.time_zone, self.environment, self.session
         )
 
     def _running_spark(self) -> SparkSession | None:
@@ -154,14 +155,23 @@ class Lake:
         leave_note(self.catalog, registered)
         return Table(self.context.of_table(registered))
 
-    def sql(self, text: str, *, restricted: bool = False, **options: Any) -> Any:
+    def sql(
+        self,
+        text: str,
+        args: Mapping[str, Any] | Sequence[Any] | None = None,
+        *,
+        restricted: bool = False,
+        **options: Any,
+    ) -> Any:
         """Run one SQL statement over the tables of the lake.
 
         A query, SHOW and DESCRIBE return a Spark DataFrame; UPDATE, DELETE, MERGE, INSERT and CALL return what they
         did; CREATE TABLE and ALTER TABLE return the table. Statements that change rows take the settings of the
         builders as options: `mode`, `isolation`, `branch`, `reruns`, `snapshot_properties`.
 
+        `args` are values for parameters: a dict for `:name`, or a list for `?`.
+
         Spark SQL reads files by path, calls Java methods and runs programs. With `restricted`, for text from somebody
         else, only queries, SHOW and DESCRIBE run, and they read nothing but tables of the lake.
         """
-        return run_sql(self.context, text, restricted=restricted, **options)
+        return run_sql(self.context, text, args=args, restricted=restricted, **options)

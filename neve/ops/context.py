@@ -32,6 +32,22 @@ _LOADING_MODE = "snapshot-loading-mode"
 
 
 @dataclass(frozen=True)
+class TemporaryView:
+    """A query that later statements read under a name."""
+
+    query: str
+    marker: str  # in the metadata of the first column of the Spark view, which shows that nobody has replaced it
+
+
+@dataclass
+class SqlSession:
+    """What statements of a lake leave behind for later ones: the namespace in use, and temporary views by name."""
+
+    namespace: tuple[str, ...] = ()  # of table names without one; empty: they have none
+    views: dict[str, TemporaryView] = field(default_factory=dict)  # by name in lower case
+
+
+@dataclass(frozen=True)
 class TableContext:
     """One state of a table. A verb that changes the table does not change this value."""
 
@@ -42,6 +58,7 @@ class TableContext:
     time_zone: Callable[[], str] = lambda: "UTC"  # of the times in conditions
     environment: Environment = field(default_factory=Environment)
     running_spark: Callable[[], SparkSession | None] = SparkSession.getActiveSession  # starts none
+    session: SqlSession = field(default_factory=SqlSession)
     lookup: Callable[[tuple[str, ...]], TableContext | None] | None = None  # of other tables; None: in the catalog
 
     @property
@@ -201,6 +218,7 @@ class LakeContext:
     schemes: Mapping[str, str] = field(default_factory=dict)
     time_zone: Callable[[], str] = lambda: "UTC"  # of the times in conditions
     environment: Environment = field(default_factory=Environment)
+    session: SqlSession = field(default_factory=SqlSession)
     sql_name: str | None = None  # the name of the lake in SQL; None: that of its catalog
     lookup: Callable[[tuple[str, ...]], TableContext | None] | None = None  # of tables by name; None: in the catalog
 
@@ -223,6 +241,7 @@ class LakeContext:
             self.time_zone,
             self.environment,
             self.running_spark,
+            self.session,
             self.lookup,
         )
 

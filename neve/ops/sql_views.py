@@ -41,7 +41,7 @@ from neve.predicate.column_names import quote_name
 from neve.predicate.parse import pruning_expression
 from neve.predicate.table_references import TableName, exclude_columns_from_star, replace_tables
 from neve.run.spark.input_rows import as_dataframe
-from neve.run.spark.session import parses_text_differently
+from neve.run.spark.session import parses_text_differently, quiet_errors
 
 TableLookup: TypeAlias = Callable[[tuple[str, ...]], TableContext | None]
 """Returns the table of a name, always in the same state, or None for a name that the lake does not have."""
@@ -58,6 +58,7 @@ class TableRead:
     context: TableContext
     snapshot: Snapshot | None  # None: the table has no snapshot
     metadata_table: str | None = None  # read instead of the rows
+    scan: Scan | None = None  # None: a metadata table is read
 
     @property
     def metadata_columns(self) -> tuple[str, ...]:
@@ -65,6 +66,15 @@ class TableRead:
         own = {name.lower() for name in self.context.metadata.schema().column_names}
         named = self.name.underscore_columns - own if self.metadata_table is None else ()
         return tuple(column for column in METADATA_COLUMNS if column in named)
+
+    def explain(self) -> str:
+        """Describe what is read of the table, and what is left out."""
+        what = self.context.name if self.metadata_table is None else f"{self.context.name}.{self.metadata_table}"
+        if self.scan is None:
+            return f"Table {what}"
+        restriction = self.name.restriction
+        where = "true" if restriction is None else restriction.condition.sql("spark")
+        return f"Table {what}\n{self.scan.plan().explain(where)}"
 
     def is_of(self, context: TableContext) -> bool:
         """Check whether rows of this table are read."""
@@ -138,7 +148,9 @@ def _drop_views(spark: Callable[[], SparkSession], names: Iterable[str]) -> None
 def sibling_table_lookup(context: TableContext) -> TableLookup:
     """Look up tables in the catalog of a table; the table itself is found in the state of this context."""
     if context.lookup is None:
-        return catalog_table_lookup(context.catalog, lambda loaded: replace(context, iceberg=loaded), [context])
+        return catalog_table_lookup(
+            context.catalog, lambda loaded: replace(context, iceberg=loaded), [context], context.session.namespace
+        )
     lookup = context.lookup
 
     def find(parts: tuple[str, ...]) -> TableContext | None:
@@ -154,14 +166,20 @@ def catalog_table_lookup(
     catalog: NeveCatalog,
     context_of: Callable[[IcebergTable], TableContext],
     loaded_contexts: Iterable[TableContext] = (),
+    namespace: tuple[str, ...] = (),
 ) -> TableLookup:
-    """Look up tables in a catalog, each loaded once; a name may begin with the name of the catalog."""
+    """Look up tables in a catalog, each loaded once.
+
+    A name may begin with the name of the catalog, and leave out `namespace`.
+    """
     states = {context.iceberg.name(): context for context in loaded_contexts}
 
     @cache
     def find(parts: tuple[str, ...]) -> TableContext | None:
         if parts in states:
             return states[parts]
+        if len(parts) == 1 and namespace:
+            return find((*namespace, *parts))
         try:
             return context_of(catalog.load_table(identifier_of(parts)))
         except (UserError, NoSuchTableError, NoSuchNamespaceError):  # no table of the lake has this name
@@ -172,9 +190,10 @@ def catalog_table_lookup(
 
 def _resolve_name(find: TableLookup, name: TableName) -> tuple[TableRead, DataFrame] | None:
     if (context := find(name.parts)) is not None:
-        return _read_rows(context, name)
+        is_hidden = len(name.parts) == 1 and is_temporary_view(context.spark(), name.parts[0])
+        return None if is_hidden else _read_rows(context, name)
     *parts, last = name.parts
-    context = find(tuple(parts)) if len(parts) > 1 else None
+    context = find(tuple(parts)) if parts else None
     if context is None:
         return None
     if last in METADATA_TABLES:
@@ -186,8 +205,19 @@ def _resolve_name(find: TableLookup, name: TableName) -> tuple[TableRead, DataFr
         return TableRead(name, context, snapshot, last), as_dataframe(context.spark(), rows, context.metadata.schema())
     kind, _, ref = last.partition("_")
     if kind not in {"branch", "tag"} or not ref:
+        if len(parts) == 1:  # the namespace was left out, so it may be another name
+            return None
         raise UnknownName("metadata table", last, METADATA_TABLES, f"table {context.name}")
     return _read_rows(context, name, ref)
+
+
+def is_temporary_view(spark: SparkSession, name: str) -> bool:
+    """Return whether a name without a namespace is a temporary view, which hides tables of the same name."""
+    try:
+        with quiet_errors():
+            return spark.catalog.getTable(quote_name(name)).isTemporary
+    except PySparkException:
+        return False
 
 
 def _read_rows(context: TableContext, name: TableName, ref: str | None = None) -> tuple[TableRead, DataFrame]:
@@ -201,7 +231,8 @@ def _read_rows(context: TableContext, name: TableName, ref: str | None = None) -
             f"A NATURAL JOIN would join by {', '.join(read.metadata_columns)} too. Name the columns to join by."
         )
     columns = (*(f.name for f in scan.schema.fields), *read.metadata_columns) if read.metadata_columns else None
-    return read, replace(scan, where=_pruning_filter(scan, name), columns=columns).to_spark()
+    scan = replace(scan, where=_pruning_filter(scan, name), columns=columns)
+    return replace(read, scan=scan), scan.to_spark()
 
 
 def _pruning_filter(scan: Scan, name: TableName) -> BooleanExpression | None:

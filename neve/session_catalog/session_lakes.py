@@ -18,7 +18,7 @@ from pyspark.sql import SparkSession
 
 from neve.errors import UnknownName, UserError
 from neve.lake import Lake
-from neve.ops.context import LakeContext, TableContext
+from neve.ops.context import LakeContext, SqlSession, TableContext
 from neve.ops.sql_views import TableLookup, catalog_table_lookup
 from neve.predicate.sql_text import SqlToken
 from neve.run.spark.session import is_classic
@@ -128,7 +128,7 @@ def session_lakes(spark: SparkSession) -> SessionLakes | None:
 def add_lake(spark: SparkSession, name: str, lake: Lake) -> SessionLakes:
     """Attach a lake to a session under a name."""
     lakes = _sessions.setdefault(session_key(spark), SessionLakes(spark))
-    lakes.by_name[name] = replace(lake, given_spark=spark)
+    lakes.by_name[name] = replace(lake, given_spark=spark, session=SqlSession())
     return lakes
 
 

@@ -12,6 +12,7 @@ from typing import Any
 from neve.errors import UserError
 from neve.ops.context import LakeContext
 from neve.run.spark.input_rows import create_dataframe
+from neve.sql.parameters import Parameters, bind_parameters
 from neve.sql.parse import parse
 from neve.sql.query import Query
 from neve.sql.reader import point_at_source
@@ -20,8 +21,11 @@ from neve.sql.statement import MetadataQuery, StatementOptions
 __all__ = ["parse", "run"]
 
 
-def run(lake: LakeContext, text: str, *, restricted: bool = False, **options: Any) -> Any:
+def run(
+    lake: LakeContext, text: str, *, args: Parameters | None = None, restricted: bool = False, **options: Any
+) -> Any:
     """Run one statement: a query or SHOW returns a DataFrame, a change of rows its result, one of a table the table."""
+    text = bind_parameters(text, args)
     statement = parse(text)
     if isinstance(statement, Query):
         statement = replace(statement, is_restricted=restricted)

@@ -13,7 +13,6 @@ from typing import Any
 
 from pyiceberg import types as ice
 from pyiceberg.schema import Schema
-from sqlglot import exp
 
 from neve.errors import UnknownName, UserError
 from neve.model.ddl import schema_of_ddl
@@ -21,9 +20,9 @@ from neve.model.ddl_types import refuse_duplicate_column
 from neve.ops.context import LakeContext
 from neve.ops.metadata.evolve_schema import SchemaChange
 from neve.predicate.column_names import find_column, quote_name
-from neve.predicate.constants import ConstantKind, parse_constant, parse_time_zone, utc_to_local_micros
-from neve.predicate.sql_text import parse_sql
+from neve.predicate.constants import parse_time_zone
 from neve.run.spark.session import is_case_sensitive
+from neve.sql.column_defaults import constant_default, parse_definition
 from neve.sql.reader import Reader
 from neve.sql.statement import Name, StatementOptions, find_table
 from neve.table import Table
@@ -114,7 +113,7 @@ class NewColumn:
     def add(self, columns: TableColumns) -> None:
         """Add the column."""
         field, path = _parse_field(self.path[-1], self.definition), columns.add_path(self.path)
-        default = None if self.default is None else default_value(self.default, field.field_type, columns.zone)
+        default = None if self.default is None else constant_default(self.default, field.field_type, columns.zone)
         columns.change.add_column(path, field.field_type, field.doc, field.required, default)
         if self.position is not None:
             self.position.move(columns, path)
@@ -205,7 +204,7 @@ class AlterColumn(ColumnChange):
         elif self.is_required is not None:
             change.make_column_optional(path)
         if self.default is not None:
-            change.set_default_value(path, default_value(self.default, change.find(path).field_type, columns.zone))
+            change.set_default_value(path, constant_default(self.default, change.find(path).field_type, columns.zone))
         if self.position is not None:
             self.position.move(columns, path)
 
@@ -263,7 +262,7 @@ def parse_alter_column(reader: Reader, table: Name) -> AlterColumn:
     """Parse what follows ALTER COLUMN."""
     column = reader.dotted_name("a column")
     if reader.take_if_next("TYPE"):
-        return AlterColumn(table, column, type=_parse_definition(reader))
+        return AlterColumn(table, column, type=parse_definition(reader))
     if reader.take_if_next("COMMENT"):
         return AlterColumn(table, column, comment=reader.string("a comment"))
     for words, is_required in ((("SET", "NOT", "NULL"), True), (("DROP", "NOT", "NULL"), False)):
@@ -287,44 +286,13 @@ def _parse_position(reader: Reader) -> ColumnPosition | None:
 
 def parse_column_definition(reader: Reader) -> tuple[str, str | None]:
     """Parse what follows the name of a new column: its type and clauses, and the text of its default."""
-    definition, default = _parse_definition(reader), None
+    definition, default = parse_definition(reader), None
     if reader.take_if_next("DEFAULT"):
         default = reader.text_until(",", ")", "FIRST", "AFTER", "COMMENT", "NOT", what="a value")
         if reader.sees_one_of("COMMENT", "NOT"):
-            definition = f"{definition} {_parse_definition(reader)}"
+            definition = f"{definition} {parse_definition(reader)}"
     return definition, default
-
-
-def _parse_definition(reader: Reader) -> str:
-    """Parse a type and what may follow it; commas inside `struct<…>` and `decimal(…)` belong to it."""
-    start, depth = reader.position, 0
-    while (word := reader.word) is not None:
-        if depth == 0 and word.matches(",", ")", "FIRST", "AFTER", "DEFAULT"):
-            break
-        depth += sum(word.text.count(c) for c in "<(") - sum(word.text.count(c) for c in ">)")
-        reader.position += 1
-    if reader.position == start:
-        raise reader.syntax_error("expected a type")
-    return reader.text[reader.words[start].start : reader.words[reader.position - 1].end]
 
 
 def _parse_field(name: str, definition: str) -> ice.NestedField:
     return schema_of_ddl(f"{quote_name(name)} {definition}").fields[0]
-
-
-def default_value(text: str, kind: ice.IcebergType, zone: tzinfo) -> Any:
-    """Return the value of a constant in a column of some type."""
-    node: Any = parse_sql(text)[0]
-    constant = parse_constant(node, zone)
-    if isinstance(node, exp.Cast) and isinstance(node.this, exp.Literal) and node.this.is_string:
-        if constant is None or not isinstance(kind, ice.TimestampType | ice.TimestamptzType):
-            return node.this.name
-        # A time or a day in a timestamp column becomes microseconds, as Spark casts it.
-        if isinstance(kind, ice.TimestampType) and constant.kind is ConstantKind.INSTANT:
-            return utc_to_local_micros(constant.value, zone)
-        target = "timestamp_ntz" if isinstance(kind, ice.TimestampType) else "timestamp"
-        cast = parse_constant(exp.cast(node, target, dialect="spark"), zone)
-        return node.this.name if cast is None else int(cast.value)
-    if constant is None:
-        raise UserError(f"Cannot take {text} as a default value: give a constant.")
-    return constant.value

@@ -257,8 +257,8 @@ class RenameTable:
     def run(self, lake: LakeContext, options: StatementOptions) -> Table:
         """Rename the table."""
         options.require_only("ALTER TABLE")
-        old, new = identifier(lake, self.table), identifier(lake, self.new_name)
-        full_name = new if len(new) > 1 else (*old[:-1], *new)
+        old, new = identifier(lake, self.table), self.new_name
+        full_name = identifier(lake, new) if len(new) > 1 else (*old[:-1], *new)
         return Table(lake.of_table(tables.rename_table(lake.catalog, old, full_name)))
 
 

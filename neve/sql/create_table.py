@@ -5,17 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from pyiceberg.expressions.literals import literal
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
 from pyspark.sql import DataFrame
 from pyspark.sql.types import StructField, StructType
 
 from neve.errors import CommitUnknown
-from neve.model.ddl import schema_of_ddl
 from neve.model.properties import properties_of
 from neve.model.replacement import Replacement
-from neve.model.schema_rules import refuse_default
 from neve.ops.context import LakeContext
 from neve.ops.metadata.create_table import create_table as create_iceberg_table
 from neve.ops.metadata.create_table import schema_of
@@ -23,8 +20,8 @@ from neve.ops.metadata.drop_table import drop_table as drop_iceberg_table
 from neve.ops.write.replace_table import ReplaceTable as ReplaceRows
 from neve.ops.write.replace_table import replace_definition, replacement_of
 from neve.predicate.constants import parse_time_zone
-from neve.sql.alter_columns import default_value, parse_column_definition
 from neve.sql.alter_table import parse_properties
+from neve.sql.column_defaults import schema_with_defaults
 from neve.sql.query import open_query, open_query_and_tables
 from neve.sql.reader import Reader
 from neve.sql.statement import Name, StatementOptions, find_table, identifier, table_finder
@@ -36,13 +33,12 @@ class CreateTable:
     """`CREATE TABLE t (…) PARTITIONED BY (…)`, or `CREATE TABLE t AS SELECT …`."""
 
     table: Name
-    columns: str | None = None  # as they were written, without their defaults
+    columns: str | None = None  # as they were written
     partition_by: tuple[str, ...] = ()
     properties: Mapping[str, str] = field(default_factory=dict)
     location: str | None = None
     query: str | None = None
     if_not_exists: bool = False
-    defaults: Mapping[str, str] = field(default_factory=dict)  # expressions, by column
 
     def run(self, lake: LakeContext, options: StatementOptions) -> Table:
         """Create the table; with a query, fill it, and drop it again if the rows cannot be written."""
@@ -62,18 +58,10 @@ class CreateTable:
                 raise
             return table.refresh()
 
-    def schema(self, lake: LakeContext) -> Schema:
-        """Return the columns with their defaults."""
-        fields, zone = [], parse_time_zone(lake.time_zone())
-        for column in schema_of_ddl(self.columns or "").fields:
-            changes = {}
-            if (text := self.defaults.get(column.name)) is not None:
-                value = default_value(text, column.field_type, zone)
-                refuse_default(value, column.field_type)
-                stored = None if value is None else literal(value).to(column.field_type).value
-                changes = {"initial_default": stored, "write_default": stored}
-            fields.append(column.model_copy(update=changes))
-        return Schema(*fields)
+    def schema(self, lake: LakeContext, format_version: int | None = None) -> Schema:
+        """Return the columns with their defaults, for a format version or that of the properties."""
+        version = properties_of(dict(self.properties)).format_version if format_version is None else format_version
+        return schema_with_defaults(self.columns or "", parse_time_zone(lake.time_zone()), version)
 
     def _create(self, lake: LakeContext, schema: Schema | StructType) -> Table:
         created = create_iceberg_table(
@@ -137,7 +125,9 @@ class ReplaceTable:
             return self.new.run(lake, options)
         table = find_table(lake, self.new.table)
         if self.new.query is None:
-            replacement = self._replacement(table, self.new.schema(lake))
+            keeps_version = "format-version" not in self.new.properties
+            schema = self.new.schema(lake, table.context.metadata.format_version if keeps_version else None)
+            replacement = self._replacement(table, schema)
             replace_definition(
                 table.context, lambda metadata: (replacement.requirements(metadata), replacement.updates(metadata))
             )
@@ -181,7 +171,7 @@ def parse_replace_table(reader: Reader) -> ReplaceTable:
 
 def _parse_definition(reader: Reader, table: Name) -> CreateTable:
     """Parse what follows the name of a table: columns, clauses and a query."""
-    columns, defaults = _parse_columns(reader) if reader.sees("(") else (None, {})
+    columns = reader.bracketed_text("columns") if reader.sees("(") else None
     partition_by, properties, location = _parse_clauses(reader)
     query = reader.remaining_text("a query") if reader.take_if_next("AS") else None
     if (columns is None) == (query is None):
@@ -189,25 +179,7 @@ def _parse_definition(reader: Reader, table: Name) -> CreateTable:
             "give the columns in parentheses, or a query after AS" + (", not both" if query else "")
         )
     reader.expect_end()
-    return CreateTable(table, columns, partition_by, properties, location, query, defaults=defaults)
-
-
-def _parse_columns(reader: Reader) -> tuple[str, dict[str, str]]:
-    """Parse columns in parentheses; returns their text without defaults, and the defaults by column."""
-    start, defaults = reader.position, dict[str, str]()
-    text = reader.bracketed_text("columns")
-    if not any(word.matches("DEFAULT") for word in reader.words[start : reader.position]):
-        return text, defaults
-    reader.position = start
-
-    def parse_column() -> str:
-        name = reader.name_word("a column")
-        definition, default = parse_column_definition(reader)
-        if default is not None:
-            defaults[name.name] = default
-        return f"{name.text} {definition}"
-
-    return ", ".join(reader.bracketed_list(parse_column)), defaults
+    return CreateTable(table, columns, partition_by, properties, location, query)
 
 
 def _parse_clauses(reader: Reader) -> tuple[tuple[str, ...], dict[str, str], str | None]:

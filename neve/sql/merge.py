@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Literal
 
 from neve.ops.context import LakeContext
 from neve.ops.results import MergeResult
 from neve.predicate.column_names import join_name, quote_name
+from neve.predicate.sql_text import tokenize_sql
 from neve.sql.change_rows import Assignment, parse_set_clause
+from neve.sql.query import QUERY_KEYWORDS, prepare_text
 from neve.sql.reader import Reader
 from neve.sql.statement import Name, StatementOptions, default_alias, shorten_qualified_names, table_and_branch
 
@@ -31,12 +35,12 @@ class WhenClause:
     condition: str | None = None
     assignments: tuple[Assignment, ...] = ()
 
-    def add_to(self, statement: Any) -> Any:
-        """Add this clause to a builder."""
+    def add_to(self, statement: Any, prepare: Callable[[str], str]) -> Any:
+        """Add this clause to a builder; `prepare` makes its expressions ready for the builder."""
         add_clause = getattr(statement, f"when_{self.rows}_{self.action}".replace(" ", "_"))
-        values = {each.column: each.value for each in self.assignments}
+        values = {each.column: prepare(each.value) for each in self.assignments}
         arguments = (values,) if self.assignments else ()
-        return add_clause(*arguments, condition=self.condition)
+        return add_clause(*arguments, condition=None if self.condition is None else prepare(self.condition))
 
     def with_short_names(self, table: Name) -> WhenClause:
         """Replace the full name of a table before columns by its last part."""
@@ -63,10 +67,23 @@ class Merge:
     def builder(self, lake: LakeContext, options: StatementOptions) -> Any:
         """Return the statement as a builder of the API, not yet executed."""
         table, branch = table_and_branch(lake, self.table)
-        statement = options.on_branch(branch).apply_to(table.merge(self.source, on=self.on, aliases=self.aliases))
+        prepare = partial(prepare_text, lake, outer_from=self._from_clause)
+        source = prepare_text(lake, self._source_query if lake.session.views else self.source)
+        statement = options.on_branch(branch).apply_to(table.merge(source, on=prepare(self.on), aliases=self.aliases))
         for clause in self.clauses:
-            statement = clause.add_to(statement)
+            statement = clause.add_to(statement, prepare)
         return statement.with_schema_evolution() if self.evolves_schema else statement
+
+    @property
+    def _from_clause(self) -> str:
+        """The tables whose columns the expressions name."""
+        target, other = map(quote_name, self.aliases)
+        return f"FROM {join_name(self.table)} AS {target} CROSS JOIN ({self._source_query}) AS {other}"
+
+    @property
+    def _source_query(self) -> str:
+        is_query = tokenize_sql(self.source)[0].matches(*QUERY_KEYWORDS)
+        return self.source if is_query else f"SELECT * FROM {self.source}"  # noqa: S608
 
 
 def parse_merge(reader: Reader) -> Merge:

@@ -6,6 +6,7 @@ queries inside such a statement run on their own, so each query that uses one of
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 
 from neve.errors import UserError
@@ -15,9 +16,11 @@ from neve.predicate.sql_text import SqlToken
 from neve.predicate.time_travel import end_of_parentheses
 from neve.sql.alter_table import parse_alter_table
 from neve.sql.call import parse_call
-from neve.sql.change_rows import Delete, parse_delete, parse_insert, parse_update
+from neve.sql.change_rows import Delete, parse_delete, parse_update
 from neve.sql.create_table import parse_create_table, parse_drop_table, parse_replace_table
 from neve.sql.describe import parse_describe
+from neve.sql.explain import EXPLAIN_MODES, Explain
+from neve.sql.insert import parse_insert
 from neve.sql.merge import parse_merge
 from neve.sql.namespaces import (
     namespace_or,
@@ -28,12 +31,19 @@ from neve.sql.namespaces import (
 )
 from neve.sql.query import parse_query
 from neve.sql.reader import Reader
+from neve.sql.session_statements import (
+    TEMPORARY,
+    parse_create_view,
+    parse_drop_view,
+    parse_show_current,
+    parse_use,
+)
 from neve.sql.show import parse_show
 from neve.sql.statement import Statement
 
 _STATEMENT_NAMES = (
     "SELECT, WITH, VALUES, INSERT, UPDATE, DELETE, MERGE, CALL, CREATE, REPLACE, TRUNCATE, DROP or ALTER TABLE, "
-    "CREATE, DROP or ALTER NAMESPACE, SHOW or DESCRIBE"
+    "CREATE, DROP or ALTER NAMESPACE, CREATE TEMPORARY VIEW, DROP VIEW, USE, EXPLAIN, SHOW or DESCRIBE"
 )
 _SUBQUERY_KEYWORDS = ("SELECT", "FROM", "VALUES", "TABLE", "WITH")
 
@@ -73,6 +83,29 @@ def _parse_truncate(reader: Reader) -> Delete:
     """Parse a TRUNCATE TABLE, which deletes all rows."""
     reader.expect("TRUNCATE", "TABLE")
     return Delete(reader.table_name())
+
+
+def _parse_explain(reader: Reader) -> Explain:
+    """Parse an EXPLAIN; the statement after it keeps its position in the text, for errors."""
+    reader.expect("EXPLAIN")
+    mode = next((mode for mode in EXPLAIN_MODES if reader.take_if_next(mode)), "")
+    start = reader.words[reader.position].start if reader.word is not None else len(reader.text)
+    statement = parse(re.sub(r"[^\n]", " ", reader.text[:start]) + reader.text[start:])
+    reader.position = len(reader.words)
+    return Explain(statement, mode)
+
+
+def _parse_create(reader: Reader) -> Statement:
+    starts = (("CREATE", *replaces, word) for replaces in ((), ("OR", "REPLACE")) for word in TEMPORARY)
+    return parse_create_view(reader) if any(reader.sees(*start) for start in starts) else parse_create_table(reader)
+
+
+def _parse_drop(reader: Reader) -> Statement:
+    return parse_drop_view(reader) if reader.sees("DROP", "VIEW") else parse_drop_table(reader)
+
+
+def _parse_show(reader: Reader) -> Statement:
+    return parse_show_current(reader) if reader.sees("SHOW", "CURRENT") else parse_show(reader)
 
 
 def cte_names(ctes: str) -> tuple[str, ...]:
@@ -143,12 +176,14 @@ _STATEMENT_PARSERS: dict[str, Callable[[Reader], Statement]] = {
     "UPDATE": parse_update,
     "DELETE": parse_delete,
     "MERGE": parse_merge,
-    "CREATE": namespace_or(parse_create_namespace, parse_create_table),
+    "CREATE": namespace_or(parse_create_namespace, _parse_create),
     "ALTER": namespace_or(parse_alter_namespace, parse_alter_table),
-    "DROP": namespace_or(parse_drop_namespace, parse_drop_table),
+    "DROP": namespace_or(parse_drop_namespace, _parse_drop),
     "REPLACE": parse_replace_table,
     "TRUNCATE": _parse_truncate,
     "CALL": parse_call,
-    "SHOW": parse_show,
+    "EXPLAIN": _parse_explain,
+    "SHOW": _parse_show,
+    "USE": parse_use,
     **dict.fromkeys(("DESCRIBE", "DESC"), namespace_or(parse_describe_namespace, parse_describe)),
 }

@@ -14,17 +14,20 @@ from itertools import pairwise
 
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import DataType
 
 from neve.errors import UnknownName, UserError
 from neve.ops.context import LakeContext
-from neve.ops.sql_views import TableRead, register_views
+from neve.ops.sql_views import TableRead, Views, register_views
 from neve.predicate.sql_features import function_calls, parse_fragment
 from neve.predicate.sql_text import TokenKind
 from neve.predicate.table_references import TableName
 from neve.run.spark.expressions import user_error_from_spark
 from neve.run.spark.session import is_classic, quiet_errors
+from neve.sql.iceberg_functions import FUNCTIONS, replace_iceberg_functions
 from neve.sql.reader import Reader
 from neve.sql.statement import StatementOptions, table_finder
+from neve.sql.temporary_views import expand_temporary_views
 
 QUERY_KEYWORDS = ("SELECT", "WITH", "FROM", "VALUES", "TABLE", "(")
 
@@ -44,10 +47,9 @@ class Query:
         options.require_only("A query")
         if self.is_restricted:
             _refuse_outside_calls(lake.spark(), self.text)
-        refuse = _refuse_outside_names if self.is_restricted else (lambda name: None)
-        views = register_views(table_finder(lake), lake.spark, self.text, refuse=refuse)
+        views = register_query(lake, self.text, only_lake=self.is_restricted)
         try:
-            with _translate_spark_errors(lake):
+            with translate_query_errors(lake):
                 return lake.spark().sql(views.single_text)
         finally:
             if is_classic(lake.spark()):  # Spark Connect resolves the views when the rows are fetched
@@ -66,7 +68,9 @@ def _refuse_outside_calls(spark: SparkSession, text: str) -> None:
     for name in called:
         if name in _OUTSIDE_FUNCTIONS or (name not in system and spark.catalog.functionExists(name)):
             raise UserError(f"Cannot call {name} here. {_RESTRICTED}")
-    for name, _ in function_calls(tokens, qualified=True):
+    for name, at in function_calls(tokens, qualified=True):
+        if name in FUNCTIONS and tokens[at - 2].name.lower() == "system":
+            continue  # a function of Iceberg, which is replaced
         raise UserError(f"Cannot call {name} of a catalog here. {_RESTRICTED}")
     for token, following in pairwise(tokens):
         if token.matches("USING") and following.kind is TokenKind.STRING:
@@ -83,14 +87,35 @@ def open_query(lake: LakeContext, text: str) -> Iterator[DataFrame]:
 @contextmanager
 def open_query_and_tables(lake: LakeContext, text: str) -> Iterator[tuple[DataFrame, tuple[TableRead, ...]]]:
     """Open the rows of a query until the end of the block, and return the tables that it reads."""
-    with register_views(table_finder(lake), lake.spark, text) as views:
-        with _translate_spark_errors(lake):
+    with register_query(lake, text) as views:
+        with translate_query_errors(lake):
             frame = lake.spark().sql(views.single_text)
         yield frame, views.tables
 
 
+def register_query(lake: LakeContext, text: str, *, only_lake: bool = False) -> Views:
+    """Register the tables that a query reads as views, and replace Iceberg's functions."""
+    return _register_views(lake, prepare_text(lake, text, only_lake=only_lake), only_lake)
+
+
+def prepare_text(lake: LakeContext, text: str, outer_from: str = "", *, only_lake: bool = False) -> str:
+    """Replace temporary views and Iceberg's functions in a query, or in an expression on the tables of `outer_from`."""
+    text = text if only_lake else expand_temporary_views(lake, text)
+
+    def type_of(query: str) -> DataType:
+        with _register_views(lake, query, only_lake) as views, translate_query_errors(lake):
+            return lake.spark().sql(views.single_text).schema.fields[0].dataType
+
+    return replace_iceberg_functions(text, lake.name, type_of, outer_from)
+
+
+def _register_views(lake: LakeContext, text: str, only_lake: bool) -> Views:
+    refuse = _refuse_outside_names if only_lake else (lambda name: None)
+    return register_views(table_finder(lake), lake.spark, text, refuse=refuse)
+
+
 @contextmanager
-def _translate_spark_errors(lake: LakeContext) -> Iterator[None]:
+def translate_query_errors(lake: LakeContext) -> Iterator[None]:
     """Turn Spark's errors about a query into errors of one sentence."""
     try:
         with quiet_errors():

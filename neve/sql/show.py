@@ -48,7 +48,7 @@ def matches_pattern(name: str, pattern: str | None) -> bool:
 
 @dataclass(frozen=True)
 class ShowTables(MetadataQuery):
-    """`SHOW TABLES [IN ns] [LIKE 'pattern']`; without a namespace, those of the whole lake."""
+    """`SHOW TABLES [IN ns] [LIKE 'pattern']`; without a namespace, those of the one in use, or of the whole lake."""
 
     namespace: Name | None = None
     pattern: str | None = None
@@ -59,7 +59,8 @@ class ShowTables(MetadataQuery):
         yield from ((join_name(name[:-1]), name[-1], False) for name in self._names(lake))
 
     def _names(self, lake: LakeContext) -> list[Identifier]:
-        names = list_tables(lake.catalog, None if self.namespace is None else namespace_name(lake, self.namespace))
+        namespace = lake.session.namespace if self.namespace is None else namespace_name(lake, self.namespace)
+        names = list_tables(lake.catalog, namespace or None)
         return [name for name in names if matches_pattern(name[-1], self.pattern)]
 
 

@@ -93,7 +93,9 @@ Name = tuple[str, ...]
 
 def table_finder(lake: LakeContext) -> TableLookup:
     """Return a function that looks up the tables of a lake by name."""
-    return catalog_table_lookup(lake.catalog, lake.of_table) if lake.lookup is None else lake.lookup
+    if lake.lookup is not None:
+        return lake.lookup
+    return catalog_table_lookup(lake.catalog, lake.of_table, namespace=lake.session.namespace)
 
 
 def find_table(lake: LakeContext, name: Name) -> Table:
@@ -106,7 +108,7 @@ def table_and_branch(lake: LakeContext, name: Name) -> tuple[Table, str | None]:
     """Return the table to write to, and the branch that a name such as `db.t.branch_audit` includes."""
     find = table_finder(lake)
     *parts, last = name
-    is_branch = last.startswith("branch_") and len(parts) > 1 and find(name) is None
+    is_branch = last.startswith("branch_") and bool(parts) and find(name) is None
     table = find(tuple(parts)) if is_branch else None
     return (find_table(lake, name), None) if table is None else (Table(table), last.removeprefix("branch_"))
 
@@ -123,6 +125,8 @@ def shorten_qualified_names(text: str, table: Name) -> str:
 
 
 def identifier(lake: LakeContext, name: Name) -> Name:
-    """Return a name without the name of the catalog, unless a table of the full name exists."""
+    """Return the full name of a table, without the name of the catalog unless a table is called so."""
+    if len(name) == 1:
+        return (*lake.session.namespace, *name)
     begins_with_catalog = len(name) > 2 and name[0] == lake.name
     return name[1:] if begins_with_catalog and not lake.catalog.table_exists(name) else name

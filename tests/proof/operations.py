@@ -87,7 +87,9 @@ def _add_column(table: Table) -> None:
 
 def _replace_table(table: Table) -> None:
     """Give the table other columns, another spec and other rows, as CREATE OR REPLACE TABLE … AS SELECT does."""
-    replacement = replacement_of(table.context, schema_of_ddl("id bigint, n int, more int, region string"), ["bucket(3, id)"])
+    replacement = replacement_of(
+        table.context, schema_of_ddl("id bigint, n int, more int, region string"), ["bucket(3, id)"]
+    )
     ReplaceTable(table.context, [{"id": 92, "n": 3, "more": 1}], replacement=replacement).execute()
 
 

@@ -6,7 +6,8 @@ import pytest
 
 from neve.errors import UserError
 from neve.sql import parse
-from neve.sql.change_rows import Assignment, Delete, Insert, Update
+from neve.sql.change_rows import Assignment, Delete, Update
+from neve.sql.insert import Insert
 from neve.sql.merge import Merge, WhenClause
 from neve.sql.query import Query
 
@@ -117,6 +118,10 @@ def test_a_merge_takes_tables_and_queries(source, query, alias):
         ("INSERT INTO db.t (a) (SELECT 1)", Insert(T, "(SELECT 1)", ("a",))),
         ("INSERT INTO db.t TABLE db.u", Insert(T, "SELECT * FROM db.u")),
         ("INSERT INTO db.t BY NAME SELECT 1 AS a", Insert(T, "SELECT 1 AS a", matches_by_name=True)),
+        (
+            "INSERT INTO db.t PARTITION (a = 'x', `b c`) (d) SELECT 1",
+            Insert(T, "SELECT 1", ("d",), partition={"a": "'x'", "b c": None}),
+        ),
         ("INSERT OVERWRITE db.t SELECT * FROM u", Insert(T, "SELECT * FROM u", overwrites_partitions=True)),
         ("INSERT OVERWRITE TABLE db.t FROM u SELECT a", Insert(T, "FROM u SELECT a", overwrites_partitions=True)),
         (
@@ -203,7 +208,8 @@ def test_a_query_is_left_as_it_is(text):
         ("MERGE INTO db.t USING lake.t ON a WHEN MATCHED THEN DELETE", "both 't'", None),
         ("INSERT db.t VALUES (1)", "expected INTO", "db.t VALUES (1)"),
         ("INSERT INTO db.t", "expected VALUES or a query", ""),
-        ("INSERT OVERWRITE db.t PARTITION (a = 1) SELECT 1", "REPLACE WHERE", "PARTITION (a = 1) SELECT 1"),
+        ("INSERT OVERWRITE db.t PARTITION (a = 1, A) SELECT 1", "PARTITION names 'A' twice", "A) SELECT 1"),
+        ("INSERT INTO db.t PARTITION (a = 1) IF NOT EXISTS SELECT 1", "IF NOT EXISTS", "IF NOT EXISTS SELECT 1"),
         ("WITH x AS 1 DELETE FROM db.t", r"expected \(", None),
         ("SELECT 1; SELECT 2", "one statement at a time", "; SELECT 2"),
         ("VACUUM db.t", "unknown statement 'VACUUM': expected SELECT, .*MERGE.*ALTER TABLE", None),

@@ -57,11 +57,14 @@ def transform_column(
     """Return the transform of a column; `is_text` says that a column of type uuid holds strings, not bytes."""
     if isinstance(transform, tf.VoidTransform):
         return F.lit(None)
-    text = _transform_sql(transform, field.field_type, column, is_text)
+    text = transform_sql(transform, field.field_type, column, is_text)
     return F.expr(text) if text is not None else _arrow_transform(transform, field)(F.expr(column))
 
 
-def _transform_sql(transform: tf.Transform[Any, Any], kind: ice.IcebergType, column: str, is_text: bool) -> str | None:
+def transform_sql(
+    transform: tf.Transform[Any, Any], kind: ice.IcebergType, column: str, is_text: bool = False
+) -> str | None:
+    """Return a transform of a column as an SQL expression; None if Spark has no function for it."""
     match transform:
         case tf.IdentityTransform():
             return column

@@ -1,0 +1,131 @@
+"""Statements that later ones of the same lake see: USE, CREATE TEMPORARY VIEW and DROP VIEW.
+
+`USE` chooses the namespace of table names that give none. It belongs to the `Lake` object, as temporary views do;
+Spark's own current database stays as it is.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from uuid import uuid4
+
+import pyarrow as pa
+
+from neve.errors import UnknownName, UserError
+from neve.ops.context import LakeContext, TemporaryView
+from neve.ops.sql_views import is_temporary_view
+from neve.predicate.column_names import quote_name
+from neve.sql.query import QUERY_KEYWORDS, open_query, query_text
+from neve.sql.reader import Reader
+from neve.sql.statement import Name, StatementOptions
+from neve.sql.temporary_views import VIEW_MARKER, with_full_names
+
+TEMPORARY = ("TEMPORARY", "TEMP")
+_KINDS = ("NAMESPACE", "DATABASE", "SCHEMA")
+
+
+@dataclass(frozen=True)
+class Use:
+    """`USE [NAMESPACE | DATABASE | SCHEMA] ns`."""
+
+    namespace: Name
+
+    def run(self, lake: LakeContext, options: StatementOptions) -> None:
+        """Use the namespace for later statements; the name of the catalog alone means none."""
+        options.require_only("USE")
+        begins_with_catalog = self.namespace[0] == lake.catalog.name
+        namespace = self.namespace[1:] if begins_with_catalog else self.namespace
+        if namespace:
+            lake.table_names(".".join(namespace))  # an unknown namespace is an error
+        lake.session.namespace = namespace
+
+
+@dataclass(frozen=True)
+class ShowCurrentNamespace:
+    """`SHOW CURRENT NAMESPACE`."""
+
+    def run(self, lake: LakeContext, options: StatementOptions) -> pa.Table:
+        """Return the catalog of the lake and the namespace in use."""
+        options.require_only("SHOW CURRENT NAMESPACE")
+        return pa.table({"catalog": [lake.catalog.name], "namespace": [".".join(lake.session.namespace)]})
+
+
+def parse_use(reader: Reader) -> Use:
+    """Parse a USE."""
+    reader.expect("USE")
+    for kind in _KINDS:
+        reader.take_if_next(kind)
+    return Use(reader.dotted_name("a namespace"))
+
+
+def parse_show_current(reader: Reader) -> ShowCurrentNamespace:
+    """Parse a SHOW CURRENT NAMESPACE."""
+    reader.expect("SHOW", "CURRENT")
+    if not any(reader.take_if_next(kind) for kind in _KINDS):
+        raise reader.syntax_error("expected NAMESPACE")
+    return ShowCurrentNamespace()
+
+
+@dataclass(frozen=True)
+class CreateTemporaryView:
+    """`CREATE [OR REPLACE] TEMPORARY VIEW v [(columns)] AS query`."""
+
+    name: str
+    query: str
+    columns: tuple[str, ...] = ()
+    replaces: bool = False
+
+    def run(self, lake: LakeContext, options: StatementOptions) -> None:
+        """Create the view in the lake and in the Spark session; both last as long as these."""
+        options.require_only("CREATE TEMPORARY VIEW")
+        spark, marker = lake.spark(), uuid4().hex
+        query = with_full_names(lake, self.query)
+        if self.columns:
+            columns = ", ".join(map(quote_name, self.columns))
+            query = f"SELECT * FROM ({query}) AS {quote_name(self.name)}({columns})"  # noqa: S608
+        if not self.replaces and is_temporary_view(spark, self.name):
+            raise UserError(f"There is already a temporary view {self.name!r}. Write CREATE OR REPLACE TEMPORARY VIEW.")
+        with open_query(lake, query) as frame:
+            first = frame.schema.fields[0]
+            marked = frame.withMetadata(first.name, {**(first.metadata or {}), VIEW_MARKER: marker})
+            marked.createOrReplaceTempView(quote_name(self.name))
+        lake.session.views[self.name.lower()] = TemporaryView(query, marker)
+
+
+@dataclass(frozen=True)
+class DropTemporaryView:
+    """`DROP VIEW [IF EXISTS] v`."""
+
+    name: str
+    if_exists: bool = False
+
+    def run(self, lake: LakeContext, options: StatementOptions) -> None:
+        """Drop a temporary view."""
+        options.require_only("DROP VIEW")
+        known = list(lake.session.views)
+        lake.session.views.pop(self.name.lower(), None)
+        if not lake.spark().catalog.dropTempView(self.name) and not self.if_exists:
+            raise UnknownName("temporary view", self.name, known)
+
+
+def parse_create_view(reader: Reader) -> CreateTemporaryView:
+    """Parse a CREATE TEMPORARY VIEW."""
+    reader.expect("CREATE")
+    replaces = reader.take_if_next("OR", "REPLACE")
+    if not any(reader.take_if_next(word) for word in TEMPORARY):
+        raise reader.syntax_error("expected TEMPORARY")
+    reader.expect("VIEW")
+    name, columns = reader.name("the name of a view"), tuple[str, ...]()
+    if reader.sees("("):
+        columns = reader.bracketed_list(lambda: reader.name("a column"))
+    reader.expect("AS")
+    if not reader.sees_one_of(*QUERY_KEYWORDS):
+        raise reader.syntax_error("expected a query")
+    return CreateTemporaryView(name, query_text(reader), columns, replaces)
+
+
+def parse_drop_view(reader: Reader) -> DropTemporaryView:
+    """Parse a DROP VIEW."""
+    reader.expect("DROP", "VIEW")
+    if_exists = reader.take_if_next("IF", "EXISTS")
+    return DropTemporaryView(reader.name("the name of a view"), if_exists)

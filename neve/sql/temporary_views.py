@@ -1,0 +1,67 @@
+"""Replace the temporary views in SQL text by their queries, so that they read the newest state of their tables.
+
+Each view is also a temporary view of the Spark session, which has the rows of the time at which it was created. It
+hides tables of the same name, and a view that the caller puts in its place counts instead.
+"""
+
+from __future__ import annotations
+
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from neve.errors import UserError
+from neve.ops.context import LakeContext, TemporaryView
+from neve.predicate.column_names import quote_name
+from neve.predicate.sql_text import tokenize_sql
+from neve.predicate.table_references import TableName, replace_tables
+from neve.run.spark.session import quiet_errors
+from neve.sql.statement import table_finder
+
+VIEW_MARKER = "neve.view"
+
+
+def expand_temporary_views(lake: LakeContext, text: str, inside: tuple[str, ...] = ()) -> str:
+    """Replace the views in a text; `inside` are the views whose queries the text is part of."""
+    views = lake.session.views
+    words = tokenize_sql(text) if views else ()
+    if not any(word.is_name and word.name.lower() in views for word in words):
+        return text
+
+    def query_of(name: TableName) -> str | None:
+        key = name.parts[0].lower()
+        if len(name.parts) > 1 or key not in views:
+            return None
+        if (name.version, name.timestamp) != (None, None):
+            raise UserError(f"Cannot read the temporary view {name.name} as of another version.")
+        if key in inside:
+            raise UserError(f"The temporary view {name.name} reads itself, by way of {' and '.join(inside)}.")
+        if not _is_current(lake.spark(), name.parts[0], views[key]):
+            del views[key]
+            return None
+        return f"({expand_temporary_views(lake, views[key].query, (*inside, key))})"
+
+    return replace_tables(text, query_of)
+
+
+def with_full_names(lake: LakeContext, query: str) -> str:
+    """Put the namespace in use before the names of tables that have none: a later USE does not change a view."""
+    find, namespace = table_finder(lake), lake.session.namespace
+
+    def full_name(name: TableName) -> str | None:
+        if len(name.parts) > 1 or name.parts[0].lower() in lake.session.views or find(name.parts) is None:
+            return None
+        written = query[name.start : name.end]
+        rest = written[tokenize_sql(written)[0].end :]  # VERSION AS OF …
+        return ".".join(map(quote_name, (*namespace, *name.parts))) + rest
+
+    return replace_tables(query, full_name) if namespace else query
+
+
+def _is_current(spark: SparkSession, name: str, view: TemporaryView) -> bool:
+    """Return whether the Spark view of this name is still ours."""
+    try:
+        with quiet_errors():
+            first = spark.table(quote_name(name)).schema.fields[0]
+    except PySparkException:
+        return False
+    return bool(first.metadata.get(VIEW_MARKER) == view.marker)
