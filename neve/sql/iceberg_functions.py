@@ -17,6 +17,7 @@ from pyspark.sql import types as sp
 
 from neve._version import __version__
 from neve.errors import UserError
+from neve.predicate.column_names import quote_name
 from neve.predicate.sql_features import apply_edits
 from neve.predicate.sql_text import SqlToken, syntax_error, tokenize_sql
 from neve.predicate.time_travel import end_of_parentheses
@@ -76,10 +77,23 @@ def replace_iceberg_functions(text: str, catalog: str, type_of: TypeOfQuery, out
             return _argument_type(text, tokenize_sql(text), at, catalog, argument, type_of, outer_from)
 
         try:
-            text = apply_edits(text, [(*span, _native_sql(call, argument_type))])
+            native = _native_sql(call, argument_type)
         except UserError as e:
             raise syntax_error("SQL", text, *span, f"system.{call.name}: {e}", verb="run") from e
+        alias = f" AS {quote_name(text[slice(*span)])}" if _is_unnamed_column(words, call) else ""
+        text = apply_edits(text, [(*span, f"{native}{alias}")])
     return text
+
+
+def _is_unnamed_column(words: Sequence[SqlToken], call: _Call) -> bool:
+    """Return whether a call is a whole column of a SELECT: its text is a better name than the expression for it."""
+    block = next(_enclosing_queries(words, call.start), None)
+    top = () if block is None else _top_level(words, *block)
+    if call.start not in top or not words[call.start - 1].matches("SELECT", "DISTINCT", "ALL", ","):
+        return False
+    clauses = (words[i] for i in reversed(top) if i < call.start and words[i].matches("FROM", *_ENDS_OF_FROM))
+    is_last = call.end == len(words) or words[call.end].matches(",", ")", "FROM", *_ENDS_OF_FROM)
+    return is_last and (clause := next(clauses, None)) is not None and clause.matches("SELECT")
 
 
 def _calls(text: str, words: Sequence[SqlToken], catalog: str) -> Iterator[_Call]:
@@ -146,7 +160,8 @@ def _bucket_sql(count: int, argument: str, kind: sp.DataType) -> str:
 def _truncate_sql(width: int, argument: str, kind: sp.DataType) -> str:
     if isinstance(kind, sp.DecimalType):
         return truncated_decimal_sql(argument, kind.precision, kind.scale, width)
-    return f"cast({transform_sql(tf.TruncateTransform(width), _iceberg_type(kind), argument)} as {kind.simpleString()})"
+    truncated = transform_sql(tf.TruncateTransform(width), _iceberg_type(kind), argument)
+    return f"try_cast({truncated} as {kind.simpleString()})"  # null below the smallest number
 
 
 def _iceberg_type(kind: sp.DataType) -> ice.IcebergType:

@@ -114,6 +114,20 @@ def test_a_call_may_stand_anywhere_in_a_query(lake, other_spark, spark, query):
     assert names_in(spark) == before
 
 
+def test_a_column_without_a_name_is_called_as_it_is_written(lake):
+    query = (
+        "SELECT system.bucket(4,  num), num, neve.system.truncate(2, num) FROM fn.t WHERE num = 1 "
+        "ORDER BY num, system.bucket(4, num)"
+    )
+    found = lake.sql(query)
+    assert found.columns == ["system.bucket(4,  num)", "num", "neve.system.truncate(2, num)"] and found.count() == 1
+    nested = lake.sql(
+        "SELECT abs(system.bucket(4, num)) AS a FROM (SELECT 1, system.truncate(5, num) FROM fn.t) AS s(x, num)"
+    )
+    assert nested.columns == ["a"]
+    assert lake.sql("SELECT num FROM fn.t GROUP BY num, system.bucket(4, num) HAVING num = 2").count() == 1
+
+
 def test_statements_that_change_rows_call_them(lake):
     lake.sql("CREATE OR REPLACE TEMPORARY VIEW none AS SELECT 1 AS one")
     lake.sql("CREATE TABLE fn.u (id bigint, s string, b int)")

@@ -15,7 +15,7 @@ _F1, _F2 = 0x85EBCA6B, 0xC2B2AE35  # and the final mixing
 _SEED = -1693959553  # hash(_SEED) = 0: what follows is hashed with seed 0
 _TWO_64, _TWO_32 = 1 << 64, 1 << 32
 
-# Rounds of final mixing: h ^ (h >>> a) ^ (h >>> b), times a factor; a shift by 63 gives 0.
+# Rounds of final mixing: a number, xor itself shifted right by a and by b, times a factor. A shift by 63 gives 0.
 _FINAL = ((16, 63, _F1), (13, 63, _F2), (16, 63, 1))
 _FINAL_UNDONE = ((16, 63, pow(_F2, -1, 1 << 32)), (13, 26, pow(_F1, -1, 1 << 32)), (16, 63, 1))
 
