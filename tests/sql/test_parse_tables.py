@@ -61,7 +61,7 @@ T = ("db", "t")
         ),
         (
             "CREATE TABLE db.t (id bigint DEFAULT 5 COMMENT 'key', s string NOT NULL DEFAULT 'a, b', n int)",
-            CreateTable(T, "id bigint COMMENT 'key', s string NOT NULL, n int", defaults={"id": "5", "s": "'a, b'"}),
+            CreateTable(T, "id bigint DEFAULT 5 COMMENT 'key', s string NOT NULL DEFAULT 'a, b', n int"),
         ),
         (
             "CREATE OR REPLACE TABLE db.t (id bigint) PARTITIONED BY (id)",
