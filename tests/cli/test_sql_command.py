@@ -13,7 +13,7 @@ import neve
 from neve.cli import app
 from neve.ops.maintenance.expire_snapshots import ExpireSnapshots
 from neve.ops.rows.delete import Delete
-from neve.sql.create_table import DropTable
+from neve.sql.create_table import DropTable, ReplaceTable
 
 
 @pytest.fixture
@@ -45,6 +45,13 @@ def test_a_change_prints_its_result(lake):
     assert json.loads(run_command(lake, "DROP TABLE db.events", "--json"))["status"] == "done"
 
 
+def test_what_is_shown_is_not_cut_and_a_definition_can_be_copied(lake):
+    shown = run_command(lake, "DESCRIBE EXTENDED db.events", "--limit", "1", "--dry-run")
+    assert "region" in shown and "Table Properties" in shown
+    definition = run_command(lake, "SHOW CREATE TABLE db.events")
+    assert definition.startswith("CREATE TABLE neve.db.events (\n  id BIGINT,\n  region STRING)\nUSING iceberg\n")
+
+
 def test_a_dry_run_of_any_statement_runs_nothing(lake):
     for text in ("DELETE FROM db.events", "DROP TABLE db.events", "ALTER TABLE db.events ADD COLUMN v int"):
         result = json.loads(run_command(lake, text, "--dry-run", "--json"))
@@ -68,6 +75,8 @@ def test_an_error_keeps_its_mark_below_the_error_position(lake):
         (Delete, "DELETE FROM db.events"),
         (ExpireSnapshots, "CALL system.expire_snapshots(table => 'db.events')"),
         (DropTable, "DROP TABLE db.events"),
+        (Delete, "TRUNCATE TABLE db.events"),
+        (ReplaceTable, "CREATE OR REPLACE TABLE db.events (id bigint)"),
     ],
     ids=lambda given: getattr(given, "__name__", ""),
 )
@@ -80,4 +89,4 @@ def test_the_question_does_not_hang_on_the_name_of_a_class(lake, monkeypatch, re
     request.addfinalizer(lambda name=kind.__name__: setattr(kind, "__name__", name))
     kind.__name__ = "Renamed"
     CliRunner().invoke(app, ["sql", statement, "--lake", lake])
-    assert questions in (["Run it?"], ["Drop db.events?"])
+    assert questions in (["Run it?"], ["Drop db.events?"], ["Replace db.events if it exists?"])

@@ -23,6 +23,7 @@ _parse = lazy_import("neve.sql", "parse")
 _statement_options = lazy_import("neve.sql.statement", "StatementOptions")
 _point_at_source = lazy_import("neve.sql.reader", "point_at_source")
 _QUERY, _METADATA_QUERY = ("neve.sql.query", "Query"), ("neve.sql.statement", "MetadataQuery")
+_SHOW_CREATE = ("neve.sql.show", "ShowCreateTable")
 _DROP, _REPLACE = ("neve.sql.create_table", "DropTable"), ("neve.sql.create_table", "ReplaceTable")
 _ROW_CHANGE_BUILDERS = (
     ("neve.ops.rows.update", "Update"),
@@ -86,8 +87,10 @@ def _run_query_or_ddl(command: Command, lake: LakeContext, parsed: Any, options:
     with show_progress(command.screen, "Running"):
         outcome = parsed.run(lake, options)
         outcome = outcome.limit(limit).toArrow() if hasattr(outcome, "toArrow") else outcome
-    if hasattr(outcome, "to_pylist"):
-        command.screen.print_rows(outcome, "rows", limit)
+    if is_a(parsed, _SHOW_CREATE) and not command.as_json:
+        command.screen.print_text(outcome.column(0)[0].as_py())
+    elif hasattr(outcome, "to_pylist"):
+        command.screen.print_rows(outcome, "rows", outcome.num_rows if is_a(parsed, _METADATA_QUERY) else limit)
     elif outcome is None:
         print_result(command, {"summary": "the statement has run"})
     elif hasattr(outcome, "context"):
