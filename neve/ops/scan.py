@@ -238,8 +238,9 @@ class Scan:
         """The condition for Spark: SQL text, or an expression as a column; both compare nanoseconds exactly."""
         if self.where is None:
             return None
+        spark = self.context.spark()  # a column can be made only in a running session
         if isinstance(self.where, str):
-            case, zone = is_case_sensitive(self.context.spark()), self.context.time_zone()
+            case, zone = is_case_sensitive(spark), self.context.time_zone()
             return compare_exactly(self.where, self.schema, case_sensitive=case, time_zone=zone)
         return condition_column(self.where, self.schema, case_sensitive=self.case_sensitive)
 

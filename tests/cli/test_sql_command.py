@@ -35,6 +35,14 @@ def test_a_query_shows_its_rows(lake):
     assert found == [{"id": 1, "region": "eu"}]
 
 
+def test_explain_prints_the_plan_as_text(lake):
+    plan = run_command(lake, "EXPLAIN DELETE FROM db.events WHERE id = 1", "--dry-run")
+    assert plan.startswith("DELETE FROM db.events WHERE id = 1\n  on ")
+    shown = json.loads(run_command(lake, "EXPLAIN SELECT * FROM db.events WHERE id = 2", "--json"))
+    assert shown["plan"].startswith("Table db.events\n") and "1 by statistics" in shown["plan"]
+    assert neve.connect(lake).table("db.events").scan().count() == 1
+
+
 def test_a_change_prints_its_result(lake):
     result = json.loads(run_command(lake, "INSERT INTO db.events VALUES (2, 'us'), (3, 'us')", "--json"))
     assert result["rows_added"] == 2 and result["snapshot_id"]

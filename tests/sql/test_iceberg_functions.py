@@ -121,10 +121,8 @@ def test_a_column_without_a_name_is_called_as_it_is_written(lake):
     )
     found = lake.sql(query)
     assert found.columns == ["system.bucket(4,  num)", "num", "neve.system.truncate(2, num)"] and found.count() == 1
-    nested = lake.sql(
-        "SELECT abs(system.bucket(4, num)) AS a FROM (SELECT 1, system.truncate(5, num) FROM fn.t) AS s(x, num)"
-    )
-    assert nested.columns == ["a"]
+    inner = "(SELECT 1, system.truncate(5, num) FROM fn.t) AS s(x, num)"
+    assert lake.sql(f"SELECT abs(system.bucket(4, num)) AS a FROM {inner}").columns == ["a"]
     assert lake.sql("SELECT num FROM fn.t GROUP BY num, system.bucket(4, num) HAVING num = 2").count() == 1
 
 

@@ -23,7 +23,7 @@ _parse = lazy_import("neve.sql", "parse")
 _statement_options = lazy_import("neve.sql.statement", "StatementOptions")
 _point_at_source = lazy_import("neve.sql.reader", "point_at_source")
 _QUERY, _METADATA_QUERY = ("neve.sql.query", "Query"), ("neve.sql.statement", "MetadataQuery")
-_SHOW_CREATE = ("neve.sql.show", "ShowCreateTable")
+_EXPLAIN, _SHOW_CREATE = ("neve.sql.explain", "Explain"), ("neve.sql.show", "ShowCreateTable")
 _DROP, _REPLACE = ("neve.sql.create_table", "DropTable"), ("neve.sql.create_table", "ReplaceTable")
 _ROW_CHANGE_BUILDERS = (
     ("neve.ops.rows.update", "Update"),
@@ -56,7 +56,7 @@ def sql(
         builder = parsed.builder(lake, options) if hasattr(parsed, "builder") else None
         if builder is not None:
             _run_builder(command, statement, builder)
-        elif command.dry_run and not is_a(parsed, _QUERY, _METADATA_QUERY):
+        elif command.dry_run and not is_a(parsed, _QUERY, _METADATA_QUERY, _EXPLAIN):
             print_plan(command, {"statement": statement}, f"Would run: {statement}")
         else:
             _run_query_or_ddl(command, lake, parsed, options, limit)
@@ -83,11 +83,11 @@ def _run_query_or_ddl(command: Command, lake: LakeContext, parsed: Any, options:
         confirm_or_exit(command, f"Drop {'.'.join(parsed.table)}{' and delete its files' if parsed.purge else ''}?")
     if is_a(parsed, _REPLACE):
         confirm_or_exit(command, f"Replace {'.'.join(parsed.new.table)} if it exists?")
-    command.may_have_written = not is_a(parsed, _QUERY, _METADATA_QUERY)
+    command.may_have_written = not is_a(parsed, _QUERY, _METADATA_QUERY, _EXPLAIN)
     with show_progress(command.screen, "Running"):
         outcome = parsed.run(lake, options)
         outcome = outcome.limit(limit).toArrow() if hasattr(outcome, "toArrow") else outcome
-    if is_a(parsed, _SHOW_CREATE) and not command.as_json:
+    if is_a(parsed, _SHOW_CREATE, _EXPLAIN) and not command.as_json:
         command.screen.print_text(outcome.column(0)[0].as_py())
     elif hasattr(outcome, "to_pylist"):
         command.screen.print_rows(outcome, "rows", outcome.num_rows if is_a(parsed, _METADATA_QUERY) else limit)
