@@ -15,7 +15,8 @@ from neve.errors import UnknownName, UserError
 from neve.ops.context import LakeContext, TemporaryView
 from neve.ops.sql_views import is_temporary_view
 from neve.predicate.column_names import quote_name
-from neve.sql.query import QUERY_KEYWORDS, open_query, query_text
+from neve.run.spark.read_columns import column_by_name
+from neve.sql.query import QUERY_KEYWORDS, open_query, query_text, translate_query_errors
 from neve.sql.reader import Reader
 from neve.sql.statement import Name, StatementOptions
 from neve.sql.temporary_views import VIEW_MARKER, with_full_names
@@ -81,13 +82,15 @@ class CreateTemporaryView:
         spark, marker = lake.spark(), uuid4().hex
         query = with_full_names(lake, self.query)
         if self.columns:
-            columns = ", ".join(map(quote_name, self.columns))
-            query = f"SELECT * FROM ({query}) AS {quote_name(self.name)}({columns})"  # noqa: S608
+            names = ", ".join(map(quote_name, self.columns))
+            query = f"SELECT * FROM ({query}) AS {quote_name(self.name)}({names})"  # noqa: S608
         if not self.replaces and is_temporary_view(spark, self.name):
             raise UserError(f"There is already a temporary view {self.name!r}. Write CREATE OR REPLACE TEMPORARY VIEW.")
-        with open_query(lake, query) as frame:
-            first = frame.schema.fields[0]
-            marked = frame.withMetadata(first.name, {**(first.metadata or {}), VIEW_MARKER: marker})
+        with open_query(lake, query) as frame, translate_query_errors(lake):
+            first, *others = frame.schema.fields
+            metadata = {**(first.metadata or {}), VIEW_MARKER: marker}
+            columns = [column_by_name(field.name) for field in others]
+            marked = frame.select(column_by_name(first.name).alias(first.name, metadata=metadata), *columns)
             marked.createOrReplaceTempView(quote_name(self.name))
         lake.session.views[self.name.lower()] = TemporaryView(query, marker)
 

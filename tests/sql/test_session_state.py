@@ -139,6 +139,8 @@ def test_a_view_is_replaced_and_dropped(lake, spark):
     [
         (["CREATE TEMPORARY VIEW v AS SELECT * FROM db.nothing"], "Unknown table 'db.nothing'"),
         (["CREATE TEMPORARY VIEW v USING csv"], "expected AS"),
+        (["CREATE TEMPORARY VIEW v AS SELECT 1 AS a, 2 AS a"], "(?i)ambiguous|already exists"),
+        (["CREATE TEMPORARY VIEW v AS SELECT 1 AS `a.b`, 2 AS c", "SELECT `a.b`, d FROM v"], "unknown column 'd'"),
         (["CREATE TEMPORARY VIEW v AS INSERT INTO db.t VALUES (1, 2)"], "expected a query"),
         (["CREATE TEMPORARY VIEW v AS SELECT 1 AS id", "SELECT * FROM v VERSION AS OF 1"], "as of another version"),
         (
