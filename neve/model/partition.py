@@ -17,6 +17,7 @@ PartitionKey(spec_id=2, values=None)
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
@@ -214,6 +215,7 @@ def _have_same_values(one: PartitionField, other: PartitionField) -> bool:
 
 
 _UNITS = {"year": "Y", "month": "M", "day": "D", "hour": "h"}
+_TRAILING_ZEROS = re.compile(r"(:\d\d\.\d*[1-9])0+(?!\d)")
 _NANOSECONDS = (ice.TimestampNanoType, ice.TimestamptzNanoType)
 
 
@@ -221,12 +223,29 @@ def partition_text(transform: Transform[Any, Any], kind: ice.IcebergType, value:
     """Format a partition value as Iceberg does, also for dates beyond Python's calendar."""
     if isinstance(kind, ice.UUIDType) and isinstance(value, bytes):
         value = UUID(bytes=value)
+    if isinstance(kind, ice.FloatType | ice.DoubleType) and value is not None:
+        return _float_text(np.float32(value) if isinstance(kind, ice.FloatType) else np.float64(value))
     try:
-        return transform.to_human_string(kind, value)
+        text = transform.to_human_string(kind, value)
+        # As many digits of a second as needed, where Python has none or six.
+        return text if isinstance(kind, ice.StringType) else _TRAILING_ZEROS.sub(r"\1", text)
     except (OverflowError, ValueError):
         unit_of_type = "D" if isinstance(kind, ice.DateType) else "ns" if isinstance(kind, _NANOSECONDS) else "us"
         text = str(np.int64(value).astype(f"datetime64[{_UNITS.get(str(transform), unit_of_type)}]"))
         return text.replace("T", "-") if str(transform) == "hour" else text
+
+
+def _float_text(value: np.floating[Any]) -> str:
+    """Format a number as Java does.
+
+    >>> [_float_text(np.float64(v)) for v in (0.1, 1e10, 1.5e-7, float("-inf"), -0.0)]
+    ['0.1', '1.0E10', '1.5E-7', '-Infinity', '-0.0']
+    """
+    if not np.isfinite(value):
+        return str(value).replace("inf", "Infinity").replace("nan", "NaN")
+    if value == 0 or 1e-3 <= abs(value) < 1e7:
+        return np.format_float_positional(value, trim="0")
+    return np.format_float_scientific(value, trim="0", exp_digits=1).replace("e+", "E").replace("e", "E")
 
 
 def partition_folders(specs: Specs, spec_id: int, values: Sequence[object]) -> Iterator[str]:
