@@ -72,9 +72,16 @@ def find_reachable_files(
 
 def distinct_manifests(io: FileIO, metadata: TableMetadata, snapshots: Iterable[Snapshot]) -> ManifestsByPath:
     """Return the manifests of some snapshots, each once."""
-    listed = list(snapshots)
+    return {m.path: m for _, manifests in manifests_by_snapshot(io, metadata, snapshots) for m in manifests}
+
+
+def manifests_by_snapshot(
+    io: FileIO, metadata: TableMetadata, snapshots: Iterable[Snapshot] | None = None
+) -> list[tuple[Snapshot, tuple[Manifest, ...]]]:
+    """Return the manifests of some snapshots, by default of all."""
+    listed = list(metadata.lazy_snapshots if snapshots is None else snapshots)
     lists = map_in_threads(lambda s: manifests_of(io, metadata, s), listed, _threads(io, metadata, listed))
-    return {m.path: m for manifests in lists for m in manifests}
+    return list(zip(listed, lists, strict=True))
 
 
 def _threads(io: FileIO, metadata: TableMetadata, snapshots: Sequence[Snapshot]) -> int:

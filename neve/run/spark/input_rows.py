@@ -129,8 +129,9 @@ def create_dataframe(spark: SparkSession, table: pa.Table) -> DataFrame:
             fields += from_arrow_schema(pa.schema([field]), prefer_timestamp_ntz=True).fields
         except PySparkException as e:
             raise _no_spark_type_error(field.name, field.type) from e
+    rows = table if table.num_rows else table.schema.empty_table()  # Spark fails on columns without any chunk
     try:
-        return spark.createDataFrame(table, sp.StructType(fields))
+        return spark.createDataFrame(rows, sp.StructType(fields))
     except (PySparkException, pa.ArrowException) as e:
         raise UserError(f"Cannot hand the rows to Spark: {' '.join(map(str, e.args))}") from e
 

@@ -25,6 +25,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 from pyiceberg.expressions import BooleanExpression
+from pyiceberg.io import FileIO
 from pyiceberg.schema import Schema
 from pyiceberg.types import NestedField
 from pyspark.sql import DataFrame, SparkSession
@@ -37,6 +38,7 @@ from neve.run.read.file_reader import read_tasks
 from neve.run.read.metadata_columns import metadata_columns as all_metadata_columns
 from neve.run.read.tasks import (
     SPLIT_BYTES,
+    FileTask,
     ReadTarget,
     build_task_table,
     file_tasks,
@@ -66,6 +68,7 @@ from neve.tree.entries import Content, EntryTable
 BROADCAST_BYTES = 64 << 20  # small enough for a driver with 1 GiB
 
 Batches = Iterable[pa.RecordBatch]
+FileReader = Callable[[FileIO, Sequence[FileTask], ReadTarget], Batches]
 
 
 @dataclass(frozen=True)
@@ -270,24 +273,37 @@ def arrow_scan(
 
     Row groups whose statistics rule out the predicate (bound, in normal form) are skipped; other rows may fail it.
     """
-    result_schema = spark_schema(schema)
+    target = ReadTarget(schema, facts.name_mapping, facts.schemas, ArrowFlavor.SPARK, predicate)
+    return read_in_spark_tasks(spark, tasks, target, facts, split_bytes=split_bytes)
+
+
+def read_in_spark_tasks(
+    spark: SparkSession,
+    tasks: pa.Table,
+    target: ReadTarget,
+    facts: TableFacts,
+    *,
+    read: FileReader = read_tasks,
+    split_bytes: int = SPLIT_BYTES,
+) -> DataFrame:
+    """Read the files in a task table with a function, each group of files in one Spark task."""
+    result_schema = spark_schema(target.schema)
     if not tasks.num_rows:
         return spark.createDataFrame([], result_schema)
-    target = ReadTarget(schema, facts.name_mapping, facts.schemas, ArrowFlavor.SPARK, predicate)
     groups = [to_ipc(group) for group in group_tasks(split_large_files(tasks, split_bytes), split_bytes)]
     columns = {"group": pa.array(range(len(groups)), pa.int32()), "tasks": pa.array(groups, pa.binary())}
     rows = spark.createDataFrame(pa.table(columns))
     # One task per group: round robin, or a hash, would put several groups into one task.
     spread = rows.repartitionById(len(groups), col("group")) if len(groups) > 1 else rows
-    return map_in_arrow(spread.select("tasks"), _read_function(target, facts), result_schema)
+    return map_in_arrow(spread.select("tasks"), _read_function(target, facts, read), result_schema)
 
 
-def _read_function(target: ReadTarget, facts: TableFacts) -> Callable[[Batches], Batches]:
+def _read_function(target: ReadTarget, facts: TableFacts, read: FileReader) -> Callable[[Batches], Batches]:
     # A separate function, so that a plan shows only the name of the inner one.
     def read_data_files(batches: Batches) -> Iterator[pa.RecordBatch]:
         io = facts.io()
         for batch in batches:
             for group in batch.column(0).to_pylist():
-                yield from read_tasks(io, file_tasks(from_ipc(group), facts.specs), target)
+                yield from read(io, file_tasks(from_ipc(group), facts.specs), target)
 
     return read_data_files
