@@ -69,7 +69,7 @@ def test_a_comparison_that_splits_3_from_4_would_be_found():
 def test_only_the_tree_knows_the_layout_of_a_version():
     allowed = {
         "ops/metadata/export_metadata.py",
-        "ops/inspect.py",
+        "ops/inspect/history.py",
     }  # one converts between the layouts, the other shows them
     found = {str(p.relative_to(PACKAGE)) for p in ABOVE if any(word in p.read_text() for word in SPELLINGS)}
     assert found <= allowed, found - allowed

@@ -36,7 +36,7 @@ class _Column:
     def is_path(self) -> bool:
         """True if values may lose their beginning: a path is recognized by its end."""
         has_path = any("/" in cell and len(cell) > _MIN_PATH_WIDTH for cell in self.cells)
-        return has_path and not any(" " in cell for cell in self.cells)
+        return has_path and not any(len(cell.split()) > 1 for cell in self.cells)
 
     @property
     def is_empty(self) -> bool:
@@ -140,4 +140,5 @@ def _cell_text(value: Any) -> str:
 def _pairs_text(value: Any) -> str:
     if not isinstance(value, dict):
         return _cell_text(value)
-    return " ".join(f"{_cell_text(k)}={_cell_text(v)}" for k, v in value.items())
+    has_structs = any(isinstance(v, dict) for v in value.values())
+    return ("\n" if has_structs else " ").join(f"{_cell_text(k)}={_cell_text(v)}" for k, v in value.items())

@@ -33,21 +33,21 @@ from pyspark.sql import DataFrame, SparkSession
 
 from neve.catalog import NeveCatalog, identifier_of
 from neve.errors import UnknownName, UserError
+from neve.model.metadata_table_names import METADATA_TABLES, SNAPSHOT_TABLES
 from neve.ops.context import TableContext
 from neve.ops.inspect import Inspect
+from neve.ops.inspect.position_deletes import PositionDeletes
 from neve.ops.scan import Scan
 from neve.plan.scan import METADATA_COLUMNS
 from neve.predicate.column_names import quote_name
 from neve.predicate.parse import pruning_expression
 from neve.predicate.table_references import TableName, exclude_columns_from_star, replace_tables
-from neve.run.spark.input_rows import as_dataframe
+from neve.run.read.types import ArrowFlavor
+from neve.run.spark.input_rows import create_dataframe
 from neve.run.spark.session import parses_text_differently, quiet_errors
 
 TableLookup: TypeAlias = Callable[[tuple[str, ...]], TableContext | None]
 """Returns the table of a name, always in the same state, or None for a name that the lake does not have."""
-
-METADATA_TABLES = ("files", "entries", "manifests", "partitions", "specs", "snapshots", "history", "refs", "tree")
-_SNAPSHOT_METADATA_TABLES = ("files", "entries", "manifests", "partitions", "tree")
 
 
 @dataclass(frozen=True)
@@ -197,12 +197,7 @@ def _resolve_name(find: TableLookup, name: TableName) -> tuple[TableRead, DataFr
     if context is None:
         return None
     if last in METADATA_TABLES:
-        snapshot = context.snapshot(*_requested_state(context, name))
-        arguments = {}
-        if snapshot is not None and last in _SNAPSHOT_METADATA_TABLES:
-            arguments["snapshot_id"] = snapshot.snapshot_id
-        rows = getattr(Inspect(context), last)(**arguments)
-        return TableRead(name, context, snapshot, last), as_dataframe(context.spark(), rows, context.metadata.schema())
+        return _read_metadata_table(context, name, last)
     kind, _, ref = last.partition("_")
     if kind not in {"branch", "tag"} or not ref:
         if len(parts) == 1:  # the namespace was left out, so it may be another name
@@ -233,6 +228,21 @@ def _read_rows(context: TableContext, name: TableName, ref: str | None = None) -
     columns = (*(f.name for f in scan.schema.fields), *read.metadata_columns) if read.metadata_columns else None
     scan = replace(scan, where=_pruning_filter(scan, name), columns=columns)
     return replace(read, scan=scan), scan.to_spark()
+
+
+def _read_metadata_table(context: TableContext, name: TableName, table: str) -> tuple[TableRead, DataFrame]:
+    if table not in SNAPSHOT_TABLES and (name.version, name.timestamp) != (None, None):
+        raise UserError(
+            f"Cannot read {name.name} as of another version: it is a table of all snapshots. "
+            f"These are of one snapshot: {', '.join(SNAPSHOT_TABLES)}."
+        )
+    snapshot = context.snapshot(*_requested_state(context, name))
+    read = TableRead(name, context, snapshot, table)
+    if table == "position_deletes":  # they may be many
+        return read, PositionDeletes.of(context, snapshot).to_spark()
+    arguments = {} if snapshot is None or table not in SNAPSHOT_TABLES else {"snapshot_id": snapshot.snapshot_id}
+    rows = getattr(Inspect(context, ArrowFlavor.SPARK), table)(**arguments)
+    return read, create_dataframe(context.spark(), rows)
 
 
 def _pruning_filter(scan: Scan, name: TableName) -> BooleanExpression | None:

@@ -8,12 +8,12 @@ from typing import Any
 import pyarrow as pa
 
 import neve
+from neve.model.metadata_table_names import METADATA_TABLES
 from neve.ops.audit.verify import Audit
 from tests.hostile.honest_tables import DamagedLake
 
 CONDITION = "id >= 2 AND (region = 'eu' OR amount > 0)"
 FAR_FUTURE_MS = 1 << 42  # a time in milliseconds that is later than every snapshot and file
-VIEWS = ("files", "entries", "manifests", "partitions", "specs", "snapshots", "history", "refs", "tree")
 
 
 def rows_of(table: pa.Table) -> list[str]:
@@ -26,7 +26,7 @@ def _scan(**options: Any) -> Callable[[neve.Table], Any]:
 
 
 def _inspect(t: neve.Table) -> None:
-    for view in VIEWS:
+    for view in METADATA_TABLES:
         getattr(t.inspect, view)()
 
 

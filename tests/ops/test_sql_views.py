@@ -11,7 +11,8 @@ from pyspark.sql import SparkSession
 
 import neve
 from neve.errors import UnknownName, UserError
-from neve.ops.sql_views import METADATA_TABLES, register_views, sibling_table_lookup
+from neve.model.metadata_table_names import METADATA_TABLES
+from neve.ops.sql_views import register_views, sibling_table_lookup
 from tests.support.spark_sessions import names_in
 
 

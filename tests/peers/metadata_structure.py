@@ -72,23 +72,11 @@ def by_spark(spark: Spark, name: str) -> Structure:
 def by_neve(table: Table) -> Structure:
     """Return the structure that Névé shows."""
     inspect = table.inspect
-    manifests = [_with_kind(m) for m in inspect.manifests().to_pylist()]
     return Structure(
-        _sorted_rows(map(_manifest, manifests), "path"),
-        _sorted_rows(map(_entry, inspect.entries().to_pylist()), "file_path"),
+        _sorted_rows(map(_manifest, inspect.manifests().to_pylist()), "path"),
+        _sorted_rows((_entry({**e, **e["data_file"]}) for e in inspect.entries().to_pylist()), "file_path"),
         _sorted_rows((_snapshot(s, dict(s["summary"])) for s in inspect.snapshots().to_pylist()), "snapshot_id"),
     )
-
-
-def _with_kind(manifest: Row) -> Row:
-    """Return the manifest with counts by the kind of its files, as Spark shows them."""
-    kinds = ("delete", "data") if manifest["content"] else ("data", "delete")
-    counts = {
-        (s, kind): manifest[f"{s}_files_count"] if kind == kinds[0] else 0
-        for s in ("added", "existing", "deleted")
-        for kind in kinds
-    }
-    return {**manifest, **{f"{s}_{kind}_files_count": n for (s, kind), n in counts.items()}}
 
 
 def _manifest(row: Row) -> Row:

@@ -20,13 +20,14 @@ from neve.cli.console import ExitCode
 from neve.cli.execute import print_plan
 from neve.cli.options import TableName, Where, one_of
 from neve.cli.progress import show_progress
-from neve.display.format import readable_values
 from neve.display.html import replace_unprintable
 from neve.display.terminal import render_arrow_table
 from neve.errors import UnknownName, UserError
+from neve.model.metadata_table_names import METADATA_TABLES, SNAPSHOT_TABLES
 
 if TYPE_CHECKING:
     from neve.table import Table
+    from neve.tree.entries import EntryTable
 
 
 _DATA, _POSITION, _EQUALITY = range(3)
@@ -34,8 +35,10 @@ _DATA, _POSITION, _EQUALITY = range(3)
 
 def overview_of(table: Table) -> dict[str, Any]:
     """Return the overview of a table as JSON."""
-    metadata, inspect = table.context.metadata, table.inspect
-    files, tree = inspect.files(), inspect.tree()
+    inspect = table.inspect
+    context, tree = inspect.context, inspect.tree()
+    metadata = context.metadata
+    files = context.live_entries(context.live_manifests(context.head()))
     nodes = zip(tree["depth"].to_pylist(), tree["kind"].to_pylist(), tree["bytes"].to_pylist(), strict=True)
     # In version 4 the root itself can hold entries; only manifests that are files of their own count here.
     sizes = [size for depth, kind, size in nodes if depth == 1 and kind != "rows of the root"]
@@ -44,7 +47,7 @@ def overview_of(table: Table) -> dict[str, Any]:
         "table": table.name,
         "format_version": metadata.format_version,
         "location": metadata.location,
-        "metadata_location": table.context.iceberg.metadata_location,
+        "metadata_location": context.iceberg.metadata_location,
         "snapshot_id": None if head is None else head.snapshot_id,
         "committed_at": None if head is None else pa.scalar(head.timestamp_ms, pa.timestamp("ms", "UTC")).as_py(),
         "snapshots": len(metadata.snapshots),
@@ -99,28 +102,28 @@ def render_overview(overview: dict[str, Any], console: Console) -> Group:
     )
 
 
-def _file_totals(files: pa.Table, content: int) -> dict[str, int]:
+def _file_totals(files: EntryTable, content: int) -> dict[str, int]:
     """Count files, rows and bytes of one kind; each vector of a Puffin file counts as one file."""
     matching = files.filter(pc.equal(files["content"], content))
     sizes = pc.coalesce(matching["content_size_in_bytes"], matching["file_size_in_bytes"])
     return {
-        "files": matching.num_rows,
+        "files": len(matching),
         "rows": pc.sum(matching["record_count"]).as_py() or 0,
         "bytes": pc.sum(sizes).as_py() or 0,
     }
 
 
-def _spec_facts(spec: dict[str, Any], files: pa.Table) -> dict[str, Any]:
+def _spec_facts(spec: dict[str, Any], files: EntryTable) -> dict[str, Any]:
     own = files.filter(pc.equal(files["spec_id"], spec["spec_id"]))
+    data = own.filter(pc.equal(own["content"], _DATA))
     fields = [{"name": f["name"], "transform": f["transform"], "source": f["source"]} for f in spec["fields"]]
-    totals = _file_totals(own, _DATA)
     return {
         "spec_id": spec["spec_id"],
         "is_default": spec["is_default"],
         "fields": fields,
-        "partitions": len(set(map(str, readable_values(own.filter(pc.equal(own["content"], _DATA))["partition"])))),
-        "data": totals,
-        "delete_files": own.num_rows - totals["files"],
+        "partitions": len(data.partition_codes()[1]),
+        "data": _file_totals(own, _DATA),
+        "delete_files": len(own) - len(data),
     }
 
 
@@ -139,10 +142,9 @@ def _spec_row(spec: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-VIEWS = ("files", "entries", "manifests", "partitions", "specs", "snapshots", "history", "refs", "tree")
 _OVERVIEW = "overview"
+_VIEWS = (_OVERVIEW, *METADATA_TABLES)
 _DEFAULT_LIMIT = 40
-_SNAPSHOT_VIEWS = ("files", "entries", "manifests", "partitions", "tree")
 
 
 @verb
@@ -150,18 +152,21 @@ def inspect(
     command: Command,
     table: TableName,
     view: Annotated[
-        str, typer.Argument(help=f"{_OVERVIEW}, {', '.join(VIEWS)}.", autocompletion=one_of(_OVERVIEW, *VIEWS))
+        str,
+        typer.Argument(
+            help=f"{_OVERVIEW}, {', '.join(METADATA_TABLES)}.", autocompletion=one_of(_OVERVIEW, *METADATA_TABLES)
+        ),
     ] = _OVERVIEW,
-    snapshot: Annotated[int | None, typer.Option(help=f"Another snapshot, for {', '.join(_SNAPSHOT_VIEWS)}.")] = None,
+    snapshot: Annotated[int | None, typer.Option(help=f"Another snapshot, for {', '.join(SNAPSHOT_TABLES)}.")] = None,
     limit: Annotated[int | None, typer.Option(min=0, help="Rows to show; by default 40, or all with --json.")] = None,
 ) -> None:
     """Show what a table consists of: an overview, or one view of its metadata."""
-    if view not in (_OVERVIEW, *VIEWS):
-        raise UnknownName("view", view, (_OVERVIEW, *VIEWS))
-    if snapshot is not None and view not in _SNAPSHOT_VIEWS:
-        raise UnknownName("view of a snapshot", view, _SNAPSHOT_VIEWS)
+    if view not in _VIEWS:
+        raise UnknownName("view", view, _VIEWS)
+    if snapshot is not None and view not in SNAPSHOT_TABLES:
+        raise UnknownName("view of a snapshot", view, SNAPSHOT_TABLES)
     if limit is not None and view == _OVERVIEW:
-        raise UserError(f"The overview has no --limit. Choose a view: {', '.join(VIEWS)}.")
+        raise UserError(f"The overview has no --limit. Choose a view: {', '.join(METADATA_TABLES)}.")
     inspected = command.table(table)
     if view == _OVERVIEW:
         overview, console = overview_of(inspected), command.screen.out
