@@ -7,7 +7,7 @@ different specs, are never mixed.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -77,7 +77,8 @@ class ManifestPlan(ExplainMixin):
 
 def plan_manifests(
     manifests: Sequence[Manifest],
-    entries: EntryTable,
+    read: Callable[[Sequence[Manifest]], EntryTable],
+    specs: Specs,
     target: int,
     *,
     spec_id: int | None = None,
@@ -86,20 +87,18 @@ def plan_manifests(
 ) -> ManifestPlan:
     """Choose the manifests of a snapshot to rewrite.
 
-    `entries` are their live files; the column `manifest` is an index into `manifests`. Without a spec id, manifests of
-    every spec are considered. `sort_by` names partition fields. A spec that lacks some of them is sorted by those it
-    has, and by all its own fields if it has none of them.
+    `read` returns the live files of some of them; it is called for each kind and spec, so that memory holds no file
+    twice. Without a spec id, manifests of every spec are considered. `sort_by` names partition fields. A spec that
+    lacks some of them is sorted by those it has, and by all its own fields if it has none of them.
     """
-    _refuse_unknown(entries.specs, spec_id, sort_by)
+    _refuse_unknown(specs, spec_id, sort_by)
     keys = [(m.is_deletes, m.spec_id) for m in manifests]
     groups = []
     for key in sorted(set(keys)):  # data before deletes
         if spec_id is not None and key[1] != spec_id:
             continue
-        rows = [at for at, other in enumerate(keys) if other == key]
-        own = tuple(manifests[at] for at in rows)
-        live = entries.filter(pa.array(np.isin(entries.numpy("manifest"), rows)))
-        live = live.with_columns(manifest=np.searchsorted(rows, live.numpy("manifest")))
+        own = tuple(manifest for manifest, other in zip(manifests, keys, strict=True) if other == key)
+        live = read(own)
         if reason := _rewrite_reason(own, live, target, sort_by) if len(live) else "":
             pieces = max(1, -(-_live_bytes(own) // target))
             groups.append(ManifestGroup(key[1], key[0], own, live, pieces, reason))

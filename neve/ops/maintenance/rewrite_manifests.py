@@ -97,7 +97,8 @@ class RewriteManifests(SnapshotVerb[ManifestPlan, RewriteManifestsResult]):
         manifests = [m for m in manifests_of(context.io, context.metadata, head) if not m.is_view]
         return plan_manifests(
             manifests,
-            read_entries(context.io, manifests, context.specs, live_only=True),
+            lambda some: read_entries(context.io, some, context.specs, live_only=True),
+            context.specs,
             context.properties.manifest_target_size,
             spec_id=self.spec_id,
             sort_by=self.fields,
