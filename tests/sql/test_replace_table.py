@@ -9,6 +9,7 @@ from pyspark.sql import SparkSession
 
 import neve
 from neve.catalog import EmbeddedCatalog
+from neve.commit.environment import Environment, Phase
 from neve.errors import CommitConflict, UnknownName, UserError
 from neve.model.metadata import TableMetadata
 from neve.ops.write import replace_table
@@ -156,6 +157,26 @@ def test_a_concurrent_writer_is_noticed(lake_v2, monkeypatch, tmp_path, query, c
         lake_v2.sql(f"CREATE OR REPLACE TABLE db.t AS {query}")
     assert rows(lake_v2, "SELECT count(*) FROM db.t WHERE region IS NOT NULL")[0][0] >= 2
     assert {*tmp_path.rglob("*.parquet")} == of_others, "the files written for the replacement are gone"
+
+
+@pytest.mark.parametrize("reads_itself", [False, True])
+def test_a_lost_race_is_run_again_or_noticed(lake, lake_dir, spark, reads_itself):
+    """Another writer commits between the checks and the swap."""
+
+    def observe(phase: Phase, attempt: int) -> None:
+        if (phase, attempt) == (Phase.SWAP, 1):
+            lake.table("db.t").append([{"id": 3, "region": "eu"}])
+
+    environment = Environment(sleep=lambda seconds: None, observe=observe)
+    racing = neve.connect(lake_dir, spark=spark, environment=environment)
+    if reads_itself:
+        with pytest.raises(CommitConflict, match="from which the new ones were read"):
+            racing.sql("CREATE OR REPLACE TABLE db.t AS SELECT id FROM db.t")
+        assert rows(lake, "SELECT id FROM db.t") == [(1,), (2,), (3,)]
+    else:
+        racing.sql("CREATE OR REPLACE TABLE db.t AS SELECT 7L AS id, 8 AS w")
+        assert rows(lake, "SELECT * FROM db.t") == [(7, 8)] and len(metadata_of(lake).snapshots) == 3
+    assert lake.table("db.t").verify().is_sound
 
 
 def test_a_rest_catalog_replaces_too(spark: SparkSession, tmp_path):
