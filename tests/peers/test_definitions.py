@@ -103,6 +103,12 @@ REPLACEMENTS = {
         "SELECT upper(region) AS region, id FROM {t}",
         "REPLACE TABLE {t} USING iceberg AS SELECT * FROM {t} WHERE id = 1",
     ],
+    "nested columns": [
+        "REPLACE TABLE {t} (s struct<x: int, y: array<struct<z: int>>>, m map<string, int>, `y` int) USING iceberg "
+        "PARTITIONED BY (s.x, bucket(8, s.x))",
+        "REPLACE TABLE {t} (m map<string, int>, s struct<y: array<struct<z: int, w: string>>, x: int>, v int) "
+        "USING iceberg PARTITIONED BY (bucket(8, s.x))",
+    ],
     "and back": [
         "REPLACE TABLE {t} (x int) USING iceberg",
         "REPLACE TABLE {t} (id bigint, region string, v int) USING iceberg PARTITIONED BY (region)",
