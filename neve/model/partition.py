@@ -11,6 +11,8 @@ PartitionKey(spec_id=2, values=None)
 
 `partition_text` formats a partition value for people, also beyond Python's calendar:
 
+>>> partition_text(IdentityTransform(), ice.TimestampType(), 1_500_000)
+'1970-01-01T00:00:01.5'
 >>> partition_text(IdentityTransform(), ice.DateType(), 2_932_897)
 '10000-01-01'
 """

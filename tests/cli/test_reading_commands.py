@@ -89,6 +89,12 @@ def test_wide_rows_are_shown_one_value_a_line(lake):
     assert re.search(r"file_size_in_bytes │ \d+", rendered) and re.search(r"lower_bounds +│ 1=0", rendered)
 
 
+def test_a_struct_of_structs_has_a_line_for_each(lake):
+    rendered = run_command("inspect", "db.events", "files", "--lake", lake)
+    lines = [line for line in rendered.splitlines() if "column_size=" in line]
+    assert len(lines) == 6 and all(re.search(r"│ (id|region)=column_size=\d+ value_count=1", line) for line in lines)
+
+
 def test_columns_that_hold_nothing_are_named_below(lake, monkeypatch):
     monkeypatch.setenv("COLUMNS", "120")
     rendered = run_command("inspect", "db.events", "partitions", "--lake", lake)

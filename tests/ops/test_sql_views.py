@@ -140,6 +140,8 @@ def test_metadata_has_a_past_too(lake, views):
         ("db.orders TIMESTAMP AS OF 'yesterday evening'", "not a time"),
         ("db.orders TIMESTAMP AS OF CAST(NULL AS timestamp)", "it is null"),
         ("db.orders TIMESTAMP AS OF '1999-01-01'", "no snapshot as old"),
+        ("db.orders.snapshots VERSION AS OF 'v1'", "it is a table of all snapshots"),
+        ("db.orders.all_files TIMESTAMP AS OF '2999-01-01'", "it is a table of all snapshots"),
     ],
 )
 def test_a_state_that_is_not_there_is_refused(views, table, said):
