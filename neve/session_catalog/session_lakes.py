@@ -76,8 +76,9 @@ class SessionLakes:
         return TableNotFound(".".join(name), self.context_of(name).table_names(), name[0])
 
     def mentions_lake(self, tokens: tuple[SqlToken, ...]) -> bool:
-        """Return whether a text may name something in a lake."""
-        named = (word.is_name and word.name in self.by_name for word in tokens)
+        """Return whether a text may name something in a lake, or a temporary view of one."""
+        views = {view for lake in self.by_name.values() for view in lake.session.views}
+        named = (w.is_name and (w.name in self.by_name or w.name.lower() in views) for w in tokens)
         return bool(self.current) or any(named)
 
     def _is_catalog(self, name: str) -> bool:

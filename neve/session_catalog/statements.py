@@ -27,7 +27,7 @@ from neve.run.spark.input_rows import as_dataframe
 from neve.run.spark.session import is_classic
 from neve.session_catalog.session_lakes import SessionLakes
 from neve.sql import run
-from neve.sql.query import QUERY_KEYWORDS
+from neve.sql.query import QUERY_KEYWORDS, prepare_text
 from neve.sql.reader import Reader
 from neve.sql.statement import Name
 
@@ -87,6 +87,8 @@ def _run_by_target(lakes: SessionLakes, in_spark: RunInSpark, reader: Reader, ar
 
 def run_query(lakes: SessionLakes, in_spark: RunInSpark, text: str, args: Parameters = None) -> DataFrame:
     """Run a query in Spark, on views of the tables of lakes that it reads."""
+    for name in lakes.by_name:
+        text = prepare_text(lakes.context_of((name,)), text)
     views = _register_views(lakes, text)
     try:
         return in_spark(views.single_text, args)

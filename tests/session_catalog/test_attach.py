@@ -105,6 +105,33 @@ def test_metadata_tables_and_time_travel(spark, lake):
     assert spark.sql(f"SELECT count(*) AS n FROM lake.db.sales VERSION AS OF {first}").first().n == 3
 
 
+def test_functions_of_iceberg_are_called_by_the_name_of_the_lake(spark, lake):
+    found = spark.sql("SELECT lake.system.bucket(4, id) AS b, lake.system.truncate(1, region) AS r FROM lake.db.sales")
+    assert {row.r for row in found.collect()} == {"e", "u"} and {row.b for row in found.collect()} <= {0, 1, 2, 3}
+
+
+def test_a_temporary_view_reads_the_newest_rows(spark, lake):
+    spark.sql("CREATE OR REPLACE TEMPORARY VIEW europe AS SELECT id FROM lake.db.sales WHERE region = 'eu'")
+    spark.sql("DELETE FROM lake.db.sales WHERE id = 1")
+    assert rows(spark.sql("SELECT * FROM europe")) == [(3,)]
+    spark.sql("DROP VIEW europe")
+    with pytest.raises(AnalysisException):
+        spark.sql("SELECT * FROM europe")
+
+
+def test_explain_shows_what_a_statement_would_do(spark, lake):
+    plan = spark.sql("EXPLAIN DELETE FROM lake.db.sales WHERE region = 'eu'").first()["plan"]
+    assert "2 files" in plan or "1 file" in plan
+    assert len(sales(spark)) == 3
+
+
+def test_procedures_return_the_rows_of_iceberg(spark, lake):
+    lake.table("db.sales").append([{"id": 9, "region": "eu", "v": 90}])
+    options = "options => map('rewrite-all', 'true')"
+    row = spark.sql(f"CALL lake.system.rewrite_data_files(table => 'db.sales', {options})").first()
+    assert row.rewritten_data_files_count == 3 and row.added_data_files_count == 2
+
+
 def test_rows_of_the_lake_are_inserted_into_a_table_of_spark(spark, lake, views):
     spark.sql("CREATE TABLE plain_sales USING parquet AS SELECT id, v FROM lake.db.sales WHERE region = 'eu'")
     try:
