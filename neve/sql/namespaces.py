@@ -24,7 +24,8 @@ def namespace_or(
     def parse_statement(reader: Reader) -> Statement:
         begun = reader.position
         reader.position += 1
-        if reader.sees_one_of(*_KEYWORDS):
+        begins_a_name = any(reader.sees(keyword, ".") for keyword in _KEYWORDS)
+        if reader.sees_one_of(*_KEYWORDS) and not begins_a_name:
             reader.position += 1
             return parse_namespace(reader)
         reader.position = begun

@@ -28,6 +28,8 @@ from neve.sql.alter_table import (
 )
 from neve.sql.change_rows import Delete
 from neve.sql.create_table import CreateTable, CreateTableLike, DropTable, ReplaceTable
+from neve.sql.describe import DescribeTable
+from neve.sql.namespaces import DescribeNamespace
 
 T = ("db", "t")
 
@@ -80,6 +82,11 @@ T = ("db", "t")
 )
 def test_tables_come_and_go(text, found):
     assert parse(text) == found
+
+
+def test_a_namespace_may_be_named_like_its_keyword():
+    assert parse("DESCRIBE schema.t") == DescribeTable(("schema", "t"))
+    assert parse("DESCRIBE SCHEMA t") == DescribeNamespace(("t",))
 
 
 @pytest.mark.parametrize(
