@@ -17,7 +17,7 @@ from neve.sql.ddl_text import name_text, sort_order_text, term_text
 from neve.sql.reader import Reader
 from neve.sql.statement import MetadataQuery, Name, find_table
 
-DETAILS = ("comment", "owner")  # properties that Spark shows as details of their own
+_DETAILS = ("comment", "owner")  # properties that Spark shows as details of their own
 DescribeRow = tuple[str, str, str | None]
 
 
@@ -37,7 +37,7 @@ def shown_properties(context: TableContext) -> dict[str, str]:
         facts["sort-order"] = sort_order_text(order, schema)
     if identifiers := [schema.find_column_name(i) or str(i) for i in schema.identifier_field_ids]:
         facts["identifier-fields"] = f"[{','.join(identifiers)}]"
-    shown = {name: value for name, value in metadata.properties.items() if name not in DETAILS}
+    shown = {name: value for name, value in metadata.properties.items() if name not in _DETAILS}
     return dict(sorted({**shown, **facts}.items()))
 
 
