@@ -132,10 +132,11 @@ def without_control_characters(text: str) -> str:
 
 
 def facts_of(result: Any) -> dict[str, Any]:
-    """Return the fields and properties of a result by name, its summary last."""
+    """Return the fields and properties of a result by name, its summary last; its rows for SQL are the same facts."""
     if isinstance(result, Mapping):
         return dict(result)
-    properties = [name for name, member in getmembers(type(result)) if isinstance(member, property) and name[0] != "_"]
+    members = getmembers(type(result), lambda member: isinstance(member, property))
+    properties = [name for name, _ in members if name[0] != "_" and name != "output_rows"]
     names = sorted(dict.fromkeys((*(f.name for f in fields(result)), *properties)), key=lambda name: name == "summary")
     return {name: getattr(result, name) for name in names}
 

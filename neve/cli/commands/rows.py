@@ -150,7 +150,7 @@ def merge(
         rows = reader.load(str(Path(source).absolute()))
     statement = target.merge(rows, on=on, aliases=_ALIASES)
     for clause in parsed.clauses:
-        statement = clause.add_to(statement)
+        statement = clause.add_to(statement, str)
     statement = with_options(statement, with_schema_evolution=evolve)
     question = f"Merge into {table}?"
     run_row_change(command, f"Merging into {table}", statement, question, mode, isolation, branch, properties)
