@@ -44,6 +44,18 @@ def scan(lake: neve.Lake, spark: SparkSession, folder: Path) -> Any:
 
 
 @check
+def attach(lake: neve.Lake, spark: SparkSession, folder: Path) -> Any:
+    small(lake, "attached")
+    neve.attach(spark, lake)
+    spark.createDataFrame([(10, "eu")], TYPES).writeTo("lake.db.attached").append()
+    spark.sql("UPDATE lake.db.attached SET region = 'us' WHERE id = 10")
+    spark.sql("CREATE TABLE lake.db.copied AS SELECT * FROM lake.db.attached WHERE region = 'us'")
+    found = spark.table("lake.db.copied").count(), spark.sql("SELECT max(id) AS id FROM lake.db.attached").first().id
+    known = spark.catalog.tableExists("lake.db.copied"), len(spark.sql("SHOW TABLES IN lake.db").collect()) >= 2
+    return (found, known, neve.detach(spark)) == ((6, 10), (True, True), ["lake"])
+
+
+@check
 def append_frame(lake: neve.Lake, spark: SparkSession, folder: Path) -> Any:
     table = small(lake, "append_frame")
     table.append(spark.range(10, 20).selectExpr("id", "'eu' AS region"))
