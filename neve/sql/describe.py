@@ -82,7 +82,7 @@ class DescribeTable(MetadataQuery):
             yield from ((name, type_name(hidden[name]), "") for name in METADATA_COLUMNS)
             yield "", "", ""
             yield "# Detailed Table Information", "", ""
-            yield "Name", join_name((lake.catalog.name, *context.iceberg.name())), ""
+            yield "Name", join_name((lake.name, *context.iceberg.name())), ""
             yield from ((name, value, "") for name, value in table_details(context, ","))
             yield from _statistics(context)
 

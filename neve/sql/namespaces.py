@@ -36,7 +36,7 @@ def namespace_or(
 
 def namespace_name(lake: LakeContext, name: Name) -> Name:
     """Return a name without the name of the catalog, unless a namespace of the full name exists."""
-    begins_with_catalog = len(name) > 1 and name[0] == lake.catalog.name
+    begins_with_catalog = len(name) > 1 and name[0] == lake.name
     return name[1:] if begins_with_catalog and not lake.catalog.namespace_exists(name) else name
 
 
@@ -97,7 +97,7 @@ class DescribeNamespace(MetadataQuery):
     def _rows(self, lake: LakeContext) -> Iterator[tuple[str, str]]:
         name = namespace_name(lake, self.name)
         properties = catalogs.namespace_properties(lake.catalog, name)
-        yield "Catalog Name", lake.catalog.name
+        yield "Catalog Name", lake.name
         yield "Namespace Name", join_name(name)
         yield from ((detail.capitalize(), properties[detail]) for detail in _DETAILS if detail in properties)
         if self.is_extended:

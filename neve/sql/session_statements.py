@@ -34,7 +34,7 @@ class Use:
     def run(self, lake: LakeContext, options: StatementOptions) -> None:
         """Use the namespace for later statements; the name of the catalog alone means none."""
         options.require_only("USE")
-        begins_with_catalog = self.namespace[0] == lake.catalog.name
+        begins_with_catalog = self.namespace[0] == lake.name
         namespace = self.namespace[1:] if begins_with_catalog else self.namespace
         if namespace:
             lake.table_names(".".join(namespace))  # an unknown namespace is an error
@@ -48,7 +48,7 @@ class ShowCurrentNamespace:
     def run(self, lake: LakeContext, options: StatementOptions) -> pa.Table:
         """Return the catalog of the lake and the namespace in use."""
         options.require_only("SHOW CURRENT NAMESPACE")
-        return pa.table({"catalog": [lake.catalog.name], "namespace": [".".join(lake.session.namespace)]})
+        return pa.table({"catalog": [lake.name], "namespace": [".".join(lake.session.namespace)]})
 
 
 def parse_use(reader: Reader) -> Use:

@@ -74,7 +74,7 @@ class ShowTableExtended(ShowTables):
         for name in self._names(lake):
             context = lake.table(name)
             namespace = join_name(name[:-1])
-            facts = [("Catalog", lake.catalog.name), ("Namespace", namespace), ("Table", name[-1])]
+            facts = [("Catalog", lake.name), ("Namespace", namespace), ("Table", name[-1])]
             facts += [*table_details(context, ", "), ("Schema", _schema_tree(context))]
             yield namespace, name[-1], False, "".join(f"{fact}: {value}\n" for fact, value in facts)
 
@@ -98,7 +98,7 @@ class ShowNamespaces(MetadataQuery):
     columns = ("namespace",)
 
     def _rows(self, lake: LakeContext) -> Iterator[tuple[str]]:
-        parent = namespace_name(lake, self.parent) if self.parent != (lake.catalog.name,) else ()
+        parent = namespace_name(lake, self.parent) if self.parent != (lake.name,) else ()
         names = [join_name(name) for name in list_namespaces(lake.catalog, parent)]
         yield from ((name,) for name in names if matches_pattern(name, self.pattern))
 
@@ -130,7 +130,7 @@ class ShowProperties(MetadataQuery):
         if self.key is None:
             yield from shown.items()
         else:
-            missing = f"Table {lake.catalog.name}.{table.name} does not have property: {self.key}"
+            missing = f"Table {lake.name}.{table.name} does not have property: {self.key}"
             yield self.key, shown.get(self.key, missing)
 
 
@@ -167,7 +167,7 @@ class ShowCreateTable(MetadataQuery):
 
     def _rows(self, lake: LakeContext) -> Iterator[tuple[str]]:
         context = find_table(lake, self.table).context
-        name = ".".join(map(name_text, (lake.catalog.name, *context.iceberg.name())))
+        name = ".".join(map(name_text, (lake.name, *context.iceberg.name())))
         yield (_create_statement(context, name),)
 
 

@@ -97,6 +97,7 @@ def test_show_and_describe_are_rows(spark, lake):
     assert [row.tableName for row in spark.sql("SHOW TABLES IN lake.db").collect()] == ["sales"]
     assert [row.namespace for row in spark.sql("SHOW NAMESPACES IN lake").collect()] == ["db"]
     assert spark.sql("DESCRIBE lake.db.sales").first().col_name == "id"
+    assert spark.sql("SHOW CREATE TABLE lake.db.sales").first()[0].startswith("CREATE TABLE lake.db.sales (")
 
 
 def test_metadata_tables_and_time_travel(spark, lake):
