@@ -11,8 +11,10 @@ from functools import partial, wraps
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.sql_formatter import SQLStringFormatter
 
 from neve.errors import UserError
+from neve.run.spark.session import is_classic
 from neve.session_catalog.catalog import as_lake_catalog
 from neve.session_catalog.frames import TableWrite, TableWriter, as_lake_reader, as_lake_writer, read_table
 from neve.session_catalog.session_lakes import SessionLakes, session_lakes, spark_itself
@@ -68,9 +70,15 @@ def _sql(
     args: Any = None,
     **kwargs: Any,
 ) -> DataFrame:
-    if kwargs:  # {df} in the text
+    if not kwargs:
+        return run_sql(lakes, original, sqlQuery, args)
+    if not is_classic(spark):
         return original(sqlQuery, args, **kwargs)
-    return run_sql(lakes, original, sqlQuery, args)
+    formatter = SQLStringFormatter(spark)  # registers {df} as a temporary view
+    try:
+        return run_sql(lakes, original, formatter.format(sqlQuery, **kwargs), args)
+    finally:
+        formatter.clear()
 
 
 def _table(

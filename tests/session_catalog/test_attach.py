@@ -59,6 +59,15 @@ def test_parameters_of_a_query_are_sparks(spark, lake):
     assert rows(spark.sql("SELECT id FROM lake.db.sales WHERE v > ?", [25])) == [(3,)]
 
 
+def test_frames_stand_in_a_query_by_placeholders(spark, lake, views):
+    chosen = spark.createDataFrame([(1,), (2,)], "id bigint")
+    found = spark.sql("SELECT s.id FROM lake.db.sales s JOIN {d} d ON s.id = d.id WHERE s.v > {v}", d=chosen, v=15)
+    assert rows(found) == [(2,)]
+    spark.sql("DELETE FROM lake.db.sales WHERE id IN (SELECT id FROM {d})", d=chosen)
+    assert sales(spark) == [(3, "eu", 30)]
+    assert spark.sql("SELECT max(id) AS id FROM {d}", d=chosen).first().id == 2
+
+
 def test_statements_change_rows(spark, lake, views):
     spark.sql("INSERT INTO lake.db.sales VALUES (4, 'us', 40)")
     spark.sql("UPDATE lake.db.sales SET v = v + 1 WHERE region = 'eu'")
