@@ -65,9 +65,7 @@ class SessionLakes:
         @cache
         def find(parts: Name) -> TableContext | None:
             place = self.place_of(parts)
-            if place is None or (len(parts) == 1 and self._is_view(parts[0])):
-                return None
-            return lookups[place[0]](place[1:])
+            return None if place is None else lookups[place[0]](place[1:])
 
         return find
 
@@ -83,12 +81,6 @@ class SessionLakes:
 
     def _is_catalog(self, name: str) -> bool:
         return self.spark.conf.get(f"spark.sql.catalog.{name}", None) is not None
-
-    def _is_view(self, name: str) -> bool:
-        """Return whether a name is that of a temporary view, which hides a table of the current namespace."""
-        pattern = name.replace("'", "''")
-        views = self.spark.sql(f"SHOW VIEWS LIKE '{pattern}'").collect()
-        return any(view["isTemporary"] and view["viewName"].lower() == name.lower() for view in views)
 
 
 def parse_name(name: object) -> Name | None:

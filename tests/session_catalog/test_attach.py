@@ -131,7 +131,7 @@ def test_a_temporary_view_reads_the_newest_rows(spark, lake):
 
 def test_explain_shows_what_a_statement_would_do(spark, lake):
     plan = spark.sql("EXPLAIN DELETE FROM lake.db.sales WHERE region = 'eu'").first()["plan"]
-    assert "2 files" in plan or "1 file" in plan
+    assert plan.startswith(lake.table("db.sales").delete().where("region = 'eu'").explain().splitlines()[0])
     assert len(sales(spark)) == 3
 
 
