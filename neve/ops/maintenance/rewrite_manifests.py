@@ -97,7 +97,7 @@ class RewriteManifests(SnapshotVerb[ManifestPlan, RewriteManifestsResult]):
         manifests = [m for m in manifests_of(context.io, context.metadata, head) if not m.is_view]
         return plan_manifests(
             manifests,
-            lambda some: read_entries(context.io, some, context.specs, live_only=True),
+            lambda group: read_entries(context.io, group, context.specs, live_only=True),
             context.specs,
             context.properties.manifest_target_size,
             spec_id=self.spec_id,

@@ -129,13 +129,13 @@ class ColumnExchange:
         self, frame: DataFrame, folder: str, *, holds_rows: bool
     ) -> tuple[list[Part], Iterator[pa.Table]]:
         """Let tasks split the rows, and leave the parts in files of a folder; return the parts, and the notes."""
-        few = frame.coalesce(_TASKS_PER_SLOT * task_slots(frame.sparkSession))
-        outputs = run_writing_job(few, self._splitting_task(folder), self.target, {}, holds_rows=holds_rows)
-        found = [output.note for output in outputs if output.note is not None]
+        fewer_tasks = frame.coalesce(_TASKS_PER_SLOT * task_slots(frame.sparkSession))
+        outputs = run_writing_job(fewer_tasks, self._splitting_task(folder), self.target, {}, holds_rows=holds_rows)
+        task_notes = [output.note for output in outputs if output.note is not None]
         parts = chain.from_iterable(
-            parts_in_table(from_ipc(note["parts"][0].as_buffer()), self.target) for note in found
+            parts_in_table(from_ipc(note["parts"][0].as_buffer()), self.target) for note in task_notes
         )
-        return list(parts), (from_ipc(ipc.as_buffer()) for note in found for ipc in note["notes"][0].values)
+        return list(parts), (from_ipc(ipc.as_buffer()) for note in task_notes for ipc in note["notes"][0].values)
 
     def _splitting_task(self, folder: str) -> WritingTask:
         """Return a task that splits its rows, and leaves the parts in a file."""

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from tempfile import mkdtemp
+from tempfile import gettempdir, mkdtemp
 from threading import Lock
 from types import TracebackType
 from typing import BinaryIO
@@ -141,7 +141,7 @@ def reported_as_temporary(path: str) -> Iterator[None]:
         yield
     except OSError as e:
         raise ReportedProblem(
-            f"Cannot keep rows in the temporary file {path}: {e.strerror or e}. Free space there, or set "
+            f"Cannot keep rows temporarily in {path}: {e.strerror or e}. Free space there, or set "
             "spark.local.dir to another folder."
         ) from e
 
@@ -153,7 +153,7 @@ def scratch_folder(spark: SparkSession | None) -> Iterator[str]:
     An error of the block is not hidden by files that a stopped task still writes.
     """
     parent = None if spark is None else temporary_folder(spark)
-    with reported_as_temporary(parent or "of the system"):
+    with reported_as_temporary(parent or gettempdir()):
         folder = mkdtemp(prefix="neve-rows-", dir=parent)
     try:
         yield folder

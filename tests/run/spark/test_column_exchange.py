@@ -232,7 +232,7 @@ def test_a_temporary_folder_that_fails_is_one_sentence(
         monkeypatch.setattr(row_parts.StoredRows, "read", lose_file(row_parts.StoredRows.read))
     else:
         monkeypatch.setattr(ColumnExchange, "_splitting_task", lose_folder(ColumnExchange._splitting_task))
-    with pytest.raises(TableError, match=r"Cannot keep rows in the temporary file .*scratch.*spark\.local\.dir"):
+    with pytest.raises(TableError, match=r"Cannot keep rows temporarily in .*scratch.*spark\.local\.dir"):
         write_dataframe(spark.range(100).selectExpr("id", "cast(id % 3 AS string) AS name"), target)
     assert not list(Path(target.location).rglob("*.parquet")) and list(scratch.iterdir()) == []
 
