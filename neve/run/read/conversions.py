@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable
+from functools import lru_cache
 
 import numpy as np
 import pyarrow as pa
@@ -24,6 +25,7 @@ Converter = Callable[[pa.Array], pa.Array]
 _UNITS = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}  # per second
 
 
+@lru_cache(4096)  # most files of a table have the same types
 def conversion(file_type: pa.DataType, iceberg_type: ice.IcebergType, flavor: ArrowFlavor) -> Converter | None:
     """Return the converter from an Arrow type to an Iceberg type, or None when there is none."""
     exact, flavored = arrow_type(iceberg_type), arrow_type(iceberg_type, flavor)

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from enum import Enum
+from functools import lru_cache
 
 import pyarrow as pa
 from pyiceberg import types as ice
@@ -118,6 +119,7 @@ def leaf_types(kind: ice.IcebergType) -> Iterator[ice.IcebergType]:
             yield kind
 
 
+@lru_cache(4096)  # a scan of many files asks for the same types for each
 def arrow_type(iceberg_type: ice.IcebergType, flavor: ArrowFlavor = ArrowFlavor.EXACT) -> pa.DataType:
     """Return the Arrow type of an Iceberg type."""
     match iceberg_type:

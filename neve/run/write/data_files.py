@@ -17,6 +17,7 @@ import os
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
+from itertools import chain
 from pathlib import PurePosixPath
 from uuid import uuid4
 
@@ -37,7 +38,7 @@ from neve.tree.entries import DETAIL, Content, EntryTable, Status
 
 # Splitting a batch by partition has a fixed cost, so small batches are joined first: up to so many rows or bytes.
 _MIN_BATCH_ROWS, _MIN_BATCH_BYTES = 65536, 32 << 20
-_MAX_BATCH_BYTES = 1 << 30
+_MAX_GROUP_BYTES = 1 << 30  # of rows in memory that are split by partition together
 _SHARE_BYTES = 256 << 20  # of a table in memory that is worth a thread, and files of its own
 
 
@@ -138,10 +139,8 @@ def write_batches(
 ) -> list[WrittenFile]:
     """Write batches of rows, after store assignment to the table's columns; a failed write leaves no files behind."""
     partitioner = target.partitioner
-    assigned = (
-        assign_rows(batch, target.file_schema, target.arrow_schema)
-        for batch in join_small_batches(batches, _MIN_BATCH_ROWS)
-    )
+    joined = join_small_batches(batches, _MIN_BATCH_ROWS) if partitioner.separates_rows else batches
+    assigned = (_assign(batch, target) for batch in joined)
     # Rows of clustered batches are written at once, and need not be copied one partition at a time.
     groups = (partitioner.split_by_partition(rows, copies=not is_clustered) for rows in assigned)
     return _write_all(groups, target, names, is_clustered)
@@ -220,8 +219,7 @@ def write_arrow_table(rows: pa.Table, target: WriteTarget) -> pa.Table:
 
     def write_share(number: int) -> list[WrittenFile]:
         share = rows.slice(number * share_rows, share_rows)
-        names = FileNames(number, 0, write_id)
-        files = write_batches(_batches_to_write(share, target), target, names, is_clustered=True)
+        files = _write_all(_rows_by_partition(share, target), target, FileNames(number, 0, write_id), is_clustered=True)
         finished.extend(files)
         return files
 
@@ -241,13 +239,21 @@ def write_stream(batches: pa.RecordBatchReader, target: WriteTarget) -> pa.Table
     return data_file_entries(write_batches(batches, target, names, is_clustered=False), target)
 
 
-def _batches_to_write(rows: pa.Table, target: WriteTarget) -> Iterator[pa.RecordBatch]:
-    """Yield rows in batches as large as arrays of text can be, so that few files are begun for each partition."""
+def _rows_by_partition(rows: pa.Table, target: WriteTarget) -> Iterator[Iterator[PartitionRows]]:
+    """Yield groups of up to 1 GiB of rows, each one partition after the other; a sorted table is a single group."""
     if target.write_order.fields:
-        batches = rows.combine_chunks().to_batches()
-        assigned = pa.concat_batches([assign_rows(b, target.file_schema, target.arrow_schema) for b in batches])
-        yield sort_rows(assigned, target.schema, target.write_order)
+        assigned = (_assign(batch, target) for batch in rows.combine_chunks().to_batches())
+        ordered = sort_rows(pa.concat_batches(list(assigned)), target.schema, target.write_order)
+        yield target.partitioner.split_by_partition(ordered, copies=False)
         return
-    step = max(rows.num_rows * _MAX_BATCH_BYTES // max(rows.nbytes, 1), 1)
+    step = max(rows.num_rows * _MAX_GROUP_BYTES // max(rows.nbytes, 1), 1)
     for start in range(0, rows.num_rows, step):
-        yield from rows.slice(start, step).combine_chunks().to_batches()
+        pieces: dict[tuple[object, ...], list[PartitionRows]] = {}
+        for batch in join_small_batches(rows.slice(start, step).to_batches(), _MIN_BATCH_ROWS):
+            for piece in target.partitioner.split_by_partition(_assign(batch, target), copies=False):
+                pieces.setdefault(piece.key, []).append(piece)
+        yield chain.from_iterable(pieces.values())
+
+
+def _assign(rows: pa.RecordBatch, target: WriteTarget) -> pa.RecordBatch:
+    return assign_rows(rows, target.file_schema, target.arrow_schema)

@@ -128,6 +128,11 @@ class Partitioner:
         """True if the spec separates rows."""
         return not self.specs.is_unpartitioned(self.spec_id)
 
+    @property
+    def separates_rows(self) -> bool:
+        """True if rows of one batch may belong to different partitions."""
+        return self.is_partitioned and self.only_partition is None
+
     def check(self) -> None:
         """Reject a spec whose tuples cannot be computed from rows of this schema."""
         for field in self.spec.fields if self.only_partition is None else ():
@@ -149,11 +154,9 @@ class Partitioner:
         With `copies`, other parts are copied one by one, so that a small part that waits for its row group does not
         keep the whole batch in memory. Without, they are slices of one sorted copy, which is faster.
         """
-        if not self.is_partitioned:
-            yield PartitionRows((), rows)
-            return
-        if self.only_partition is not None:
-            yield PartitionRows(self.key_of(self.only_partition), rows, self.only_partition)
+        if not self.separates_rows:
+            only = self.only_partition if self.is_partitioned else None
+            yield PartitionRows(() if only is None else self.key_of(only), rows, only)
             return
         tuples = self.partition_tuples(rows)
         codes = _number_tuples(tuples)

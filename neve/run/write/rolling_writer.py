@@ -128,7 +128,7 @@ class RollingWriter:
         """Write the buffered rows as one row group, and close the file if it has reached its target size."""
         if not self._row_bytes:
             return
-        rows = pa.Table.from_batches([*self._joined, *self._pieces]).combine_chunks()
+        rows = pa.Table.from_batches([*self._joined, *self._pieces])
         self._file = self._file or _OpenFile(self._io, self._next_path(), self._target, rows)
         before = self._file.size
         self._file.write_row_group(rows)
