@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Iterator
 
 import pytest
 
@@ -20,3 +21,11 @@ def restorable_lake(tmp_path_factory: pytest.TempPathFactory) -> Callable[[int],
         return lakes[version]
 
     return of
+
+
+@pytest.fixture(scope="session", autouse=True)
+def no_wait_for_the_disk() -> Iterator[None]:
+    """Do not sync files: no machine loses its power here. What a power cut takes away is taken from a journal."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", lambda descriptor: None)
+        yield
