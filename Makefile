@@ -11,7 +11,7 @@ TESTS   ?=    # folders or files for `make test` and `make soak`; by default all
 # The tests start hundreds of processes. If this is set, each compiles everything it imports and takes three times as long.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test docs lint check soak proof mutants bench bench-slopes bench-limits bench-metadata bench-scan bench-dml bench-compaction bench-append lock lowest clean
+.PHONY: demo test docs lint check soak proof mutants bench bench-slopes bench-limits bench-metadata bench-extremes bench-scan bench-dml bench-compaction bench-append lock lowest clean
 
 demo: $(READY)
 	$(BIN)/neve demo
@@ -72,13 +72,17 @@ bench-slopes: $(READY)
 	$(BIN)/python -m bench.comparison --scale 5 --jobs telling --engines neve,spark --rounds 1 --slopes
 
 # Check the limits of each part, as ratios to PyIceberg and to bare Spark. Fails if one is missed.
-bench-limits: bench-metadata bench-scan bench-dml bench-compaction
+bench-limits: bench-metadata bench-extremes bench-scan bench-dml bench-compaction
 
 bench-metadata: $(READY)
 	$(BIN)/python -m bench.metadata
 	$(BIN)/python -m bench.tree
 	$(BIN)/python -m bench.grown_trees
 	$(BIN)/python -m bench.report
+
+# Long histories, huge rows, long conditions: seconds and memory.
+bench-extremes: $(READY)
+	$(BIN)/python -m bench.extremes
 
 bench-scan: $(READY)
 	$(BIN)/python -m bench.scan
