@@ -38,6 +38,7 @@ from neve.tree.entries import DETAIL, Content, EntryTable, Status
 
 # Splitting a batch by partition has a fixed cost, so small batches are joined first: up to so many rows or bytes.
 _MIN_BATCH_ROWS, _MIN_BATCH_BYTES = 65536, 32 << 20
+_MIN_ASSIGNED_ROWS = 8192  # the same for store assignment, where no rows are moved
 _MAX_GROUP_BYTES = 1 << 30  # of rows in memory that are split by partition together
 _SHARE_BYTES = 256 << 20  # of a table in memory that is worth a thread, and files of its own
 
@@ -139,8 +140,8 @@ def write_batches(
 ) -> list[WrittenFile]:
     """Write batches of rows, after store assignment to the table's columns; a failed write leaves no files behind."""
     partitioner = target.partitioner
-    joined = join_small_batches(batches, _MIN_BATCH_ROWS) if partitioner.separates_rows else batches
-    assigned = (_assign(batch, target) for batch in joined)
+    min_rows = _MIN_BATCH_ROWS if partitioner.separates_rows else _MIN_ASSIGNED_ROWS
+    assigned = (_assign(batch, target) for batch in join_small_batches(batches, min_rows))
     # Rows of clustered batches are written at once, and need not be copied one partition at a time.
     groups = (partitioner.split_by_partition(rows, copies=not is_clustered) for rows in assigned)
     return _write_all(groups, target, names, is_clustered)
@@ -218,7 +219,7 @@ def write_arrow_table(rows: pa.Table, target: WriteTarget) -> pa.Table:
     share_rows = -(-rows.num_rows // count)
 
     def write_share(number: int) -> list[WrittenFile]:
-        share = rows.slice(number * share_rows, share_rows)
+        share = _slice(rows, number * share_rows, share_rows)
         files = _write_all(_rows_by_partition(share, target), target, FileNames(number, 0, write_id), is_clustered=True)
         finished.extend(files)
         return files
@@ -246,13 +247,17 @@ def _rows_by_partition(rows: pa.Table, target: WriteTarget) -> Iterator[Iterator
         ordered = sort_rows(pa.concat_batches(list(assigned)), target.schema, target.write_order)
         yield target.partitioner.split_by_partition(ordered, copies=False)
         return
-    step = max(rows.num_rows * _MAX_GROUP_BYTES // max(rows.nbytes, 1), 1)
+    step = max(rows.num_rows * _MAX_GROUP_BYTES // max(rows.nbytes, _MAX_GROUP_BYTES), 1)
     for start in range(0, rows.num_rows, step):
-        pieces: dict[tuple[object, ...], list[PartitionRows]] = {}
-        for batch in join_small_batches(rows.slice(start, step).to_batches(), _MIN_BATCH_ROWS):
+        group, pieces = _slice(rows, start, step), dict[tuple[object, ...], list[PartitionRows]]()
+        for batch in join_small_batches(group.to_batches(), _MIN_BATCH_ROWS):
             for piece in target.partitioner.split_by_partition(_assign(batch, target), copies=False):
                 pieces.setdefault(piece.key, []).append(piece)
         yield chain.from_iterable(pieces.values())
+
+
+def _slice(rows: pa.Table, start: int, count: int) -> pa.Table:
+    return rows.slice(start, min(count, rows.num_rows - start))  # Arrow lengthens a table without columns
 
 
 def _assign(rows: pa.RecordBatch, target: WriteTarget) -> pa.RecordBatch:

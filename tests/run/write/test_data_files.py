@@ -410,3 +410,10 @@ def test_files_of_two_writes_never_have_the_same_name(aim: Any):
 def test_no_files_make_an_empty_table_of_the_same_columns(aim: Any):
     target = aim(SIMPLE, [(2, "identity")])
     assert data_file_entries([], target).schema == write_arrow_table(rows(1), target).schema
+
+
+@pytest.mark.parametrize("count", [1, 3, 100_001])
+def test_rows_without_columns_are_as_many_as_given(aim: Any, count: int):
+    rows = pa.table({"x": range(count)}).select([])
+    files = write_arrow_table(rows, aim(Schema(NestedField(1, "note", StringType()))))
+    assert sum(files["record_count"].to_pylist()) == count
