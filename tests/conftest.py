@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import os
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import Any
 from zlib import crc32
@@ -44,6 +45,18 @@ def pytest_configure(config: pytest.Config) -> None:
         config.pluginmanager.register(AtOnce(config))
     if "NEVE_LEDGER" in os.environ:
         config.pluginmanager.register(ResumableRun(Path(os.environ["NEVE_LEDGER"])))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Modules and tests stay until the end: the garbage collector need not go through half a million objects again."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.collect()
+        gc.freeze()
+        gc.enable()
 
 
 class AtOnce:
