@@ -25,6 +25,7 @@ from tests.peers.spark import Spark, running
 from tests.proof.resumable_runs import ResumableRun
 from tests.support import servers
 from tests.support.coverage import IS_LONG
+from tests.support.disk_waits import databases_do_not_wait
 from tests.support.duckdb_reader import DuckDB
 from tests.support.spark_sessions import ENVIRONMENT, JAVA, PLANS
 
@@ -80,7 +81,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 @pytest.fixture(scope="session", autouse=True)
 def nothing_waits_for_the_disk() -> Iterator[None]:
     """No test pulls the plug of this machine; those about power cuts keep a journal of what was synced."""
-    with pytest.MonkeyPatch.context() as patched:
+    with pytest.MonkeyPatch.context() as patched, databases_do_not_wait():
         patched.setattr(os, "fsync", lambda descriptor: None)
         yield
 
