@@ -11,7 +11,7 @@ from zlib import crc32
 from tests.hostile.case import Case
 from tests.hostile.families import avro, bombs, metadata, parquet, paths, raw, values, vectors
 
-QUICK = 66
+QUICK = 40
 FULL = 4_800  # about a quarter of an hour; some 3,600 of them are one case of each kind
 PINNED = (  # each failed once, or is a bomb that is quick to create
     "avro: v2: list: every field a string",

@@ -5,8 +5,11 @@ Each deliberate difference in docs/reference/sql.md has a test that shows both s
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cache
 from itertools import count, zip_longest
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -16,6 +19,7 @@ from neve.errors import UserError
 from neve.model.metadata_table_names import METADATA_TABLES
 from tests.peers.engine_comparison import SharedLake
 from tests.peers.spark import SparkSaid
+from tests.support.coverage import IS_LONG, own
 from tests.support.spark_oracle import multiset
 from tests.support.tables import delete_equal, files_of
 
@@ -31,6 +35,7 @@ OWN_COLUMNS = {  # those that follow after Iceberg's
     "all_manifests": OWN_COLUMNS_OF_MANIFESTS,
 }
 NAMES = count()
+VERSIONS = (1, 2, 3)
 
 COLUMNS = (
     "id bigint, region string, ts timestamp, qty int, ratio double, price decimal(9, 2), note string, "
@@ -131,17 +136,50 @@ def live(shown: Shown, version: int) -> Shown:
     return shown
 
 
-@pytest.fixture(scope="module", params=[1, 2, 3], ids="v{}".format)
-def evolved(request: pytest.FixtureRequest, shared_lake: SharedLake) -> Shown:
-    return live(new_table(shared_lake, request.param, COLUMNS, "region, days(ts)"), request.param)
+def for_each(shown: str, tables: Sequence[str]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Play a test for each metadata table in all versions; in `make test` in one of those that have deletes to show."""
+    versions = VERSIONS if IS_LONG else VERSIONS[1:]
+
+    def played(test: Callable[..., Any]) -> Callable[..., Any]:
+        choices = [
+            pytest.param(version, table, id=f"v{version}-{table}")
+            for table in tables
+            for version in own(f"{test.__name__} {table}", versions)
+        ]
+        return pytest.mark.parametrize((shown, "table"), choices, indirect=[shown])(test)
+
+    return played
 
 
-@pytest.fixture(scope="module", params=[1, 2, 3], ids="v{}".format)
-def unpartitioned(request: pytest.FixtureRequest, shared_lake: SharedLake) -> Shown:
-    shown = new_table(shared_lake, request.param, "id bigint, note string")
-    shown.run("INSERT INTO {t} VALUES (1, 'a'), (2, NULL), (3, 'c')", engine="spark")
-    shown.run("DELETE FROM {t} WHERE id = 2", engine="neve")
-    return shown
+@pytest.fixture(scope="module")
+def evolved_tables(shared_lake: SharedLake) -> Callable[[int], Shown]:
+    """The table with a past of each version, made when it is first asked for."""
+    return cache(lambda version: live(new_table(shared_lake, version, COLUMNS, "region, days(ts)"), version))
+
+
+@pytest.fixture(scope="module")
+def unpartitioned_tables(shared_lake: SharedLake) -> Callable[[int], Shown]:
+    """The same of a table without partitions."""
+
+    @cache
+    def of(version: int) -> Shown:
+        shown = new_table(shared_lake, version, "id bigint, note string")
+        shown.run("INSERT INTO {t} VALUES (1, 'a'), (2, NULL), (3, 'c')", engine="spark")
+        shown.run("DELETE FROM {t} WHERE id = 2", engine="neve")
+        return shown
+
+    return of
+
+
+# Of one test each: a fixture of the module is made again whenever the version changes from one test to the next.
+@pytest.fixture(params=VERSIONS, ids="v{}".format)
+def evolved(request: pytest.FixtureRequest, evolved_tables: Callable[[int], Shown]) -> Shown:
+    return evolved_tables(request.param)
+
+
+@pytest.fixture(params=VERSIONS, ids="v{}".format)
+def unpartitioned(request: pytest.FixtureRequest, unpartitioned_tables: Callable[[int], Shown]) -> Shown:
+    return unpartitioned_tables(request.param)
 
 
 def test_the_compared_table_has_every_kind_of_file_under_several_specs(evolved: Shown):
@@ -160,7 +198,7 @@ def test_a_metadata_table_has_the_columns_and_rows_of_iceberg(evolved: Shown, ta
     assert evolved.differences(f"SELECT * FROM {{t}}.{table}") == []
 
 
-@pytest.mark.parametrize("table", ICEBERGS)
+@for_each("unpartitioned", ICEBERGS)
 def test_a_metadata_table_of_an_unpartitioned_table_has_the_columns_and_rows_of_iceberg(
     unpartitioned: Shown, table: str
 ):
@@ -197,22 +235,20 @@ def test_partitions_of_every_type_are_shown_as_by_iceberg(shared_lake: SharedLak
     assert shown.differences(f"SELECT * FROM {{t}}.{table}") == []
 
 
-@pytest.mark.parametrize("table", METADATA_TABLES)
+@for_each("evolved", METADATA_TABLES)
 def test_python_and_sql_show_the_same_columns(evolved: Shown, table: str):
     """Spark and Arrow have the same types, except for types that Spark does not have."""
     in_sql, in_python = evolved.by_neve(f"SELECT * FROM {{t}}.{table}"), getattr(evolved.table.inspect, table)()
     assert differences(in_sql, in_python) == []
 
 
-@pytest.mark.parametrize("table", ICEBERGS)
+@for_each("evolved", ICEBERGS)
 def test_columns_of_our_own_follow_after_those_of_iceberg(evolved: Shown, table: str):
     theirs, ours = (show(f"SELECT * FROM {{t}}.{table}").column_names for show in (evolved.by_spark, evolved.by_neve))
     assert ours == [*theirs, *OWN_COLUMNS.get(table, [])]
 
 
-@pytest.mark.parametrize(
-    "table", ["files", "data_files", "delete_files", "entries", "manifests", "partitions", "position_deletes"]
-)
+@for_each("evolved", ["files", "data_files", "delete_files", "entries", "manifests", "partitions", "position_deletes"])
 @pytest.mark.parametrize("version", ["VERSION AS OF 'kept'", "VERSION AS OF {id}", "TIMESTAMP AS OF '{time}'"])
 def test_a_table_of_one_snapshot_has_a_past(evolved: Shown, table: str, version: str):
     past = evolved.table.inspect.snapshots().slice(1, 1).to_pylist()[0]

@@ -15,6 +15,7 @@ from tests.proof.operations import VERBS, RestorableLake, version_for_case
 from tests.proof.power_cuts import Disk, delete_journal
 from tests.proof.results_ledger import new_tally
 from tests.support.coverage import IS_FULL
+from tests.support.disk_waits import databases_wait
 
 # Each verb on one version; versions take turns.
 ALL = [(verb, version_for_case(verb, number + number // 3)) for number, verb in enumerate(VERBS)]
@@ -54,5 +55,5 @@ def cut(case_lake: RestorableLake, verb: str, at: int, journal: Path, seed: int 
 def test_the_database_waits_for_the_disk(tmp_path: Path):
     """The harness relies on this: the catalog syncs a commit before it acknowledges it."""
     catalog = connect(tmp_path).catalog
-    with catalog.engine.connect() as connection:  # type: ignore[attr-defined]
+    with databases_wait(), catalog.engine.connect() as connection:  # type: ignore[attr-defined]
         assert connection.exec_driver_sql("PRAGMA synchronous").scalar() == 2  # FULL

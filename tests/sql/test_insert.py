@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from itertools import count
 from pathlib import Path
 
 import pytest
@@ -15,7 +14,6 @@ from neve.sql.column_defaults import replace_default_words
 from tests.peers.spark import Spark, SparkSaid
 
 Rows = list[tuple]
-_numbers = count()
 
 
 @pytest.fixture
@@ -31,37 +29,45 @@ def rows_of(lake: neve.Lake, query: str = "TABLE db.t") -> Rows:
     return sorted((tuple(row) for row in lake.sql(query).collect()), key=repr)
 
 
-@pytest.fixture
-def by_both(spark: SparkSession, other_spark: Spark, lake_folder: Path) -> Callable[..., tuple[Rows, Rows]]:
-    """Run statements in this package and in Spark with Iceberg, each on a table of its own; return the rows of both."""
-    lake = neve.connect(lake_folder, spark=spark)
-
-    def run(*statements: str, mode: str | None = None) -> tuple[Rows, Rows]:
-        table = f"ins.t{next(_numbers)}"
-        ours, theirs = f"{table}_neve", f"{table}_spark"
-        option = "spark.sql.sources.partitionOverwriteMode"
-        other_spark.sql("CREATE NAMESPACE IF NOT EXISTS ins", "SELECT 1")
-        try:
-            if mode is not None:
-                spark.conf.set(option, mode)
-                other_spark.sql(f"SET {option}={mode}")
-            for text in statements:
-                lake.sql(text.format(t=ours))
-            found = other_spark.sql(*(text.format(t=theirs) for text in statements), f"SELECT * FROM {theirs}")
-        finally:
-            spark.conf.unset(option)
-            other_spark.sql(f"RESET {option}")
-        expected = [tuple(row.values()) for row in found.to_pylist()]
-        return rows_of(lake, f"TABLE {ours}"), sorted(expected, key=repr)
-
-    return run
-
-
+OURS, THEIRS = "ins.t_neve", "ins.t_spark"
 TABLE = (
     "CREATE TABLE {t} (id bigint, region string, day date, v int) USING iceberg PARTITIONED BY (region, day)",
     "INSERT INTO {t} VALUES (1, 'eu', DATE '2026-01-01', 10), (2, 'us', DATE '2026-01-01', 20), "
     "(3, 'eu', DATE '2026-01-02', 30), (4, NULL, DATE '2026-01-02', 40)",
 )
+
+
+@pytest.fixture(scope="module")
+def two_tables(spark: SparkSession, other_spark: Spark, lake_folder: Path) -> neve.Lake:
+    """A lake with the same table twice: made by this package, and by Spark with Iceberg."""
+    lake = neve.connect(lake_folder, spark=spark)
+    for text in TABLE:
+        lake.sql(text.format(t=OURS))
+    other_spark.sql("CREATE NAMESPACE IF NOT EXISTS ins", *(text.format(t=THEIRS) for text in TABLE))
+    return lake
+
+
+@pytest.fixture
+def by_both(spark: SparkSession, other_spark: Spark, two_tables: neve.Lake) -> Callable[..., tuple[Rows, Rows]]:
+    """Run a statement in this package and in Spark with Iceberg, each on its table as it was; return both's rows."""
+    for table in map(two_tables.table, (OURS, THEIRS)):
+        table.rollback(table.context.metadata.snapshots[0].snapshot_id)
+
+    def run(statement: str, mode: str | None = None) -> tuple[Rows, Rows]:
+        option = "spark.sql.sources.partitionOverwriteMode"
+        try:
+            if mode is not None:
+                spark.conf.set(option, mode)
+                other_spark.sql(f"SET {option}={mode}")
+            two_tables.sql(statement.format(t=OURS))
+            found = other_spark.sql(statement.format(t=THEIRS), f"SELECT * FROM {THEIRS}")
+        finally:
+            spark.conf.unset(option)
+            other_spark.sql(f"RESET {option}")
+        expected = [tuple(row.values()) for row in found.to_pylist()]
+        return rows_of(two_tables, f"TABLE {OURS}"), sorted(expected, key=repr)
+
+    return run
 
 
 @pytest.mark.parametrize(
@@ -82,7 +88,7 @@ TABLE = (
     ],
 )
 def test_partition_values_do_what_they_do_in_spark(by_both, statement):
-    ours, theirs = by_both(*TABLE, statement)
+    ours, theirs = by_both(statement)
     assert ours == theirs
 
 
@@ -95,7 +101,7 @@ def test_partition_values_do_what_they_do_in_spark(by_both, statement):
     ],
 )
 def test_the_overwrite_mode_of_the_session_decides_as_in_spark(by_both, mode, statement):
-    ours, theirs = by_both(*TABLE, statement, mode=mode)
+    ours, theirs = by_both(statement, mode=mode)
     assert ours == theirs
 
 

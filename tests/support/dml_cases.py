@@ -116,8 +116,8 @@ class Case:
 
     @property
     def is_in_short_test(self) -> bool:
-        """Whether the case is played without being asked for: a fixed half of the scenarios, a tenth of the others."""
-        return crc32(self.name.encode()[::-1]) % (2 if self.family.endswith("_scenarios") else 10) == 0
+        """Whether the case is played without being asked for: a fixed third of the scenarios, a tenth of the others."""
+        return crc32(self.name.encode()[::-1]) % (3 if self.family.endswith("_scenarios") else 10) == 0
 
     def expectations(self, run: Run) -> dict[str, Any]:
         """What else must hold in a run."""
@@ -155,8 +155,8 @@ def cases() -> tuple[Case, ...]:
 def runs_of(*families: str) -> Iterator[tuple[Case, Run]]:
     """What to run of some families.
 
-    With NEVE_CASES=all every case in every run it makes sense in; else every second scenario and a tenth of the others,
-    each once.
+    With NEVE_CASES=all every case in every run it makes sense in; else a third of the scenarios and a tenth of the
+    others, each once.
     """
     for case in cases():
         if case.family.split("_")[0] in families and (WANTS_ALL_CASES or case.is_in_short_test):
