@@ -4,7 +4,7 @@ Folders are read as Spark and Hive write them. Their names are mapped to the ide
 without regard to case; `%XX` in a name stands for a character, and `__HIVE_DEFAULT_PARTITION__` for null. A value must
 be exactly one of the column's type: nothing is rounded or guessed.
 
->>> parse_folder_value("2026-01-31", ice.DateType(), timezone.utc), parse_folder_value("1.5", ice.LongType())
+>>> parse_folder_value("2026-01-31", ice.DateType()), parse_folder_value("1.5", ice.LongType())
 (20484, None)
 """
 

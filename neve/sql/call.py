@@ -278,7 +278,7 @@ def _add_files(table: Table, values: ArgumentValues) -> Any:
             f"CALL add_files adds the files of a folder, not those of table {'.'.join((file_format, *folder))}: give "
             "source_table => '`parquet`.`/folder`', with parquet, orc or avro."
         )
-    options = {name: value for name, value in values.items() if name != "source_table"}
+    options = {name: value for name, value in values.items() if name not in ("table", "source_table")}
     return table.add_files(folder[0], file_format=file_format, **options)
 
 

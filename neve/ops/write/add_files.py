@@ -14,13 +14,12 @@ columns; then the files are looked at again.
 Writes: one manifest, under the current default spec. No data file.
 
 >>> import pyarrow.parquet as pq
->>> folder = Path("sales/region=apac")
+>>> folder = Path("more/region=apac")
 >>> folder.mkdir(parents=True)
 >>> pq.write_table(pa.table({"id": [7, 8]}), folder / "part-0.parquet")
->>> other = neve.connect("my-lake").create_table("db.imported", "id bigint, region string", ["region"])
->>> other.add_files("sales").execute().summary
+>>> t.add_files("more").execute().summary
 '2 rows added, 1 file added to 1 partition'
->>> other.to_arrow().to_pylist()
+>>> t.scan("region = 'apac'").to_arrow().to_pylist()
 [{'id': 7, 'region': 'apac'}, {'id': 8, 'region': 'apac'}]
 """
 
