@@ -127,7 +127,8 @@ class ForeignFileReader:
             ends = _ends(leaf, chunks, kind) if leaf.has_bounds or is_partition else None
             if is_partition:
                 is_exact = all(c.is_lower_exact and c.is_upper_exact for c in chunks)
-                stored[leaf.field_id] = StoredPartition(*(ends if ends and is_exact else (None, None)), null_count)
+                low, high = ends if ends is not None and is_exact else (None, None)
+                stored[leaf.field_id] = StoredPartition(low, high, null_count)
             if None not in sizes:
                 add("column_sizes", leaf, sum(sizes))  # type: ignore[arg-type]
             if leaf.mode.counts:
