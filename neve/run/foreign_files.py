@@ -130,7 +130,7 @@ class ForeignFileReader:
                 low, high = ends if ends is not None and is_exact else (None, None)
                 stored[leaf.field_id] = StoredPartition(low, high, null_count)
             if None not in sizes:
-                add("column_sizes", leaf, sum(sizes))  # type: ignore[arg-type]
+                add("column_sizes", leaf, sum(sizes))
             if leaf.mode.counts:
                 if all(c.values is not None for c in chunks):
                     add("value_counts", leaf, sum(c.values or 0 for c in chunks))
