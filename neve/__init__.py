@@ -42,11 +42,12 @@ if TYPE_CHECKING:
     from neve.ops.maintenance.remove_orphan_files import OrphanPlan, OrphanResult
     from neve.ops.maintenance.rewrite_manifests import RewriteManifestsResult
     from neve.ops.metadata.drop_table import DropResult
-    from neve.ops.results import ChangeResult, DeleteResult, MergeResult, UpdateResult, WriteResult
+    from neve.ops.results import AddFilesResult, ChangeResult, DeleteResult, MergeResult, UpdateResult, WriteResult
     from neve.ops.scan import Scan
     from neve.plan.delete_files import DanglingPlan
     from neve.plan.manifests import ManifestPlan
     from neve.plan.partition_filter import FilterStats
+    from neve.plan.partition_folders import AddFilesPlan
     from neve.plan.row_change import ChangePlan
     from neve.plan.scan import ScanPlan
     from neve.session_catalog.attach import attach, detach
@@ -56,6 +57,8 @@ if TYPE_CHECKING:
 
 
 __all__ = [
+    "AddFilesPlan",
+    "AddFilesResult",
     "ChangePlan",
     "ChangeResult",
     "CommitConflict",
@@ -115,13 +118,14 @@ _HOMES = {
     "neve.ops.maintenance.expire_snapshots": "ExpirePlan ExpireResult",
     "neve.ops.maintenance.remove_dangling_deletes": "DanglingResult",
     "neve.ops.maintenance.remove_orphan_files": "OrphanPlan OrphanResult",
-    "neve.ops.results": "ChangeResult DeleteResult MergeResult UpdateResult WriteResult",
+    "neve.ops.results": "AddFilesResult ChangeResult DeleteResult MergeResult UpdateResult WriteResult",
     "neve.ops.maintenance.rewrite_manifests": "RewriteManifestsResult",
     "neve.ops.scan": "Scan",
     "neve.plan.row_change": "ChangePlan",
     "neve.plan.delete_files": "DanglingPlan",
     "neve.plan.manifests": "ManifestPlan",
     "neve.plan.partition_filter": "FilterStats",
+    "neve.plan.partition_folders": "AddFilesPlan",
     "neve.plan.scan": "ScanPlan",
     "neve.session_catalog.attach": "attach detach",
     "neve.source.planner": "register",

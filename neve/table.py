@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -33,6 +33,7 @@ from neve.ops.rows.delete import Delete
 from neve.ops.rows.merge import Merge
 from neve.ops.rows.update import Update
 from neve.ops.scan import Scan
+from neve.ops.write.add_files import AddFiles
 from neve.ops.write.append import AppendRows
 from neve.ops.write.overwrite import OverwritePartitions, OverwriteRows
 from neve.report.page import table_card, write_report
@@ -179,6 +180,26 @@ class Table:
         """
         context, properties = self.refresh().context, snapshot_properties or {}
         return OverwritePartitions(context, rows, isolation, target_branch=branch, properties=properties).execute()
+
+    def add_files(
+        self,
+        source: str | Path | Sequence[str | Path],
+        partition_filter: Mapping[str, Any] | None = None,
+        *,
+        check_duplicate_files: bool = True,
+        parallelism: int | None = None,
+        file_format: str | None = None,
+    ) -> AddFiles:
+        """Add Parquet, ORC or Avro files of another engine, which stay where they are: `.plan()` or `.execute()`.
+
+        `source` is a folder, or a list of files. Below a folder, `region=eu/day=2026-01-01` are values of the table's
+        partition fields. `partition_filter` selects folders, such as `{"region": "eu"}`. A file that is already in the
+        table is an error, unless `check_duplicate_files` is false. `parallelism` is how many footers are read at once.
+        `file_format` is the format of all files; without it, files ending in `.orc` and `.avro` have that format, and
+        all others are Parquet files.
+        """
+        files = source if isinstance(source, str | Path) else tuple(source)
+        return AddFiles(self.context, files, partition_filter or {}, check_duplicate_files, parallelism, file_format)
 
     def update(self) -> Update:
         """Change rows: `.set(column, expression)`, `.where(condition)`, then `.plan()`, `.explain()` or `.execute()`.

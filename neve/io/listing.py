@@ -1,7 +1,8 @@
 """List the files below a location: path, size and modification time, as an Arrow table.
 
 Returned paths start with the prefix exactly as the caller wrote it. Symbolic links are neither followed nor listed, so
-that deleting the listed files never leaves the prefix. The modification time is null if the storage does not report it.
+that deleting the listed files never leaves the prefix; a caller that only reads may ask for them. The modification time
+is null if the storage does not report it.
 """
 
 from __future__ import annotations
@@ -31,11 +32,11 @@ _MODIFIED_KEYS = ("mtime", "LastModified", "last_modified", "updated", "created"
 Row = tuple[str, int, int | None]
 
 
-def list_files(io: FileIO, prefix: str) -> pa.Table:
+def list_files(io: FileIO, prefix: str, *, follows_links: bool = False) -> pa.Table:
     """List every file below a prefix, at any depth; the table is empty if the location does not exist."""
     prefix = prefix.rstrip("/")
     with translate_storage_errors(prefix, "list"):
-        rows = list(_rows(io, prefix))
+        rows = list(_rows(io, prefix, follows_links))
     columns = zip(*rows, strict=True) if rows else ((), (), ())
     return pa.table([pa.array(c, f.type) for c, f in zip(columns, LISTING_SCHEMA, strict=True)], schema=LISTING_SCHEMA)
 
@@ -46,10 +47,10 @@ def list_some_paths(io: FileIO, prefix: str, limit: int) -> list[str]:
         return [path for path, _, _ in islice(_rows(io, prefix.rstrip("/")), limit)]
 
 
-def _rows(io: FileIO, prefix: str) -> Iterator[Row]:
+def _rows(io: FileIO, prefix: str, follows_links: bool = False) -> Iterator[Row]:
     folder = local_file_path(io, prefix)
     if folder is not None:
-        yield from _local_rows(folder, prefix)
+        yield from _local_rows(folder, prefix, follows_links)
     elif isinstance(io, PyArrowFileIO):
         arrow_files, below = arrow_filesystem_path(io, prefix)
         selector = pyarrow.fs.FileSelector(below, allow_not_found=True, recursive=True)
@@ -65,17 +66,17 @@ def _rows(io: FileIO, prefix: str) -> Iterator[Row]:
         )
 
 
-def _local_rows(folder: str, prefix: str) -> Iterator[Row]:
+def _local_rows(folder: str, prefix: str, follows_links: bool) -> Iterator[Row]:
     open_folders = [folder]
     while open_folders:
         with suppress(FileNotFoundError), os.scandir(open_folders.pop()) as entries:
             for entry in entries:
-                if entry.is_dir(follow_symlinks=False):
+                if entry.is_dir(follow_symlinks=follows_links):
                     open_folders.append(entry.path)
                 # Python returns names that are not UTF-8 with surrogates; such a name cannot be a path of a table.
-                elif entry.is_file(follow_symlinks=False) and not re.search("[\ud800-\udfff]", entry.name):
+                elif entry.is_file(follow_symlinks=follows_links) and not re.search("[\ud800-\udfff]", entry.name):
                     with suppress(FileNotFoundError):  # deleted meanwhile
-                        status = entry.stat(follow_symlinks=False)
+                        status = entry.stat(follow_symlinks=follows_links)
                         yield prefix + entry.path[len(folder) :], status.st_size, status.st_mtime_ns // 1_000_000
 
 

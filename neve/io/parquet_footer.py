@@ -13,7 +13,7 @@ from functools import cached_property
 from typing import Any
 
 from neve.errors import CorruptFile, LimitExceeded, UnsupportedFeature
-from neve.io.thrift import DamagedThrift, decode_struct
+from neve.io.thrift import SPAN, DamagedThrift, decode_struct
 
 MAGIC, _ENCRYPTED = b"PAR1", b"PARE"
 _FIRST_READ_BYTES = 64 << 10  # read from the end of a file first; contains most footers
@@ -23,6 +23,9 @@ _LIMIT = 64 << 20
 # Parquet's fields by number
 _ROW_GROUPS, COLUMN_ORDERS, _CHUNKS, _CHUNK_METADATA, _TYPE, _PATH, _NUM_VALUES, _STATISTICS = 4, 7, 1, 3, 1, 3, 5, 12
 _PAGE_ENCODINGS, _PAGE_KIND, _PAGE_ENCODING = 13, 1, 2
+_SCHEMA, _FILE_ROWS, _NOTES, _NOTE_NAME, _NOTE_VALUE, _GROUP_ROWS = 2, 3, 5, 1, 2, 3
+_CHUNK_BYTES, _DATA_START, _DICTIONARY_START = 7, 9, 11
+_ARROW_SCHEMA = b"ARROW:schema"  # the note from which Arrow restores types that Parquet does not have
 _OLD_MAX, _OLD_MIN, _NULL_COUNT, _MAX, _MIN, _MAX_IS_EXACT, _MIN_IS_EXACT = 1, 2, 3, 5, 6, 7, 8
 
 _FIXED_WIDTH = {0: "<?", 1: "<i", 2: "<q", 4: "<f", 5: "<d"}  # by physical type: boolean, int32, int64, float, double
@@ -47,6 +50,8 @@ class ChunkStatistics:
     values: int | None = None  # nulls included
     is_lower_exact: bool = True
     is_upper_exact: bool = True
+    stored_bytes: int | None = None  # of the chunk, compressed; None for a page
+    start: int | None = None  # of the first page of the chunk in the file; None for a page
 
     @property
     def minimum(self) -> PhysicalValue | None:
@@ -114,7 +119,29 @@ def _chunk_statistics(chunk: dict[int, Any], is_ordered: bool) -> ChunkStatistic
         _count_or_none(metadata.get(_NUM_VALUES)),
         statistics.get(_MIN_IS_EXACT, True) is True,
         statistics.get(_MAX_IS_EXACT, True) is True,
+        _count_or_none(metadata.get(_CHUNK_BYTES)),
+        # Some writers say 0 for a dictionary that does not exist.
+        _count_or_none(metadata.get(_DICTIONARY_START)) or _count_or_none(metadata.get(_DATA_START)),
     )
+
+
+def row_counts(footer: Footer) -> list[int]:
+    """Return the number of rows of each row group; raise CorruptFile unless they add up to those of the file."""
+    counts = [_count_or_none(group.get(_GROUP_ROWS)) for group in _struct_list(footer.fields, _ROW_GROUPS)]
+    valid = [count for count in counts if count is not None]
+    total = footer.fields.get(_FILE_ROWS)
+    if len(valid) < len(counts) or sum(valid) != total:
+        raise CorruptFile(footer.path, "row groups that add up to the rows of the file", f"{counts} of {total}")
+    return valid
+
+
+def schema_bytes(footer: Footer) -> bytes:
+    """Return the bytes that decide the columns of a file: equal bytes mean equal columns."""
+    elements = _struct_list(footer.fields, _SCHEMA)
+    if not elements:
+        raise CorruptFile(footer.path, "a schema in a Parquet footer", "none")
+    notes = {note.get(_NOTE_NAME): note.get(_NOTE_VALUE) for note in _struct_list(footer.fields, _NOTES)}
+    return footer.raw[elements[0][SPAN][0] : elements[-1][SPAN][1]] + bytes(notes.get(_ARROW_SCHEMA) or b"")
 
 
 def dictionary_columns(footer: Footer) -> set[str]:

@@ -48,6 +48,38 @@ class WriteResult(SummaryMixin):
 
 
 @dataclass(frozen=True, slots=True)
+class AddFilesResult(SummaryMixin):
+    """What adding files changed; the files stay where they are.
+
+    >>> AddFilesResult(1, rows_added=1204, files_added=2, partitions_changed=2).summary
+    '1,204 rows added, 2 files added to 2 partitions'
+    """
+
+    snapshot_id: int | None
+    rows_added: int = 0
+    files_added: int = 0
+    bytes_added: int = 0
+    partitions_changed: int = 0
+    attempts: int = 0
+    reruns: int = 0  # how often the files were looked at again after a conflict with a concurrent writer
+    seconds: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def summary(self) -> str:
+        """What happened, in a few words."""
+        files, partitions = plural(self.files_added, "file"), plural(self.partitions_changed, "partition")
+        return f"{plural(self.rows_added, 'row')} added, {files} added to {partitions}"
+
+    @property
+    def output_rows(self) -> pa.Table:
+        """The row that Iceberg's procedure returns."""
+        return one_row(
+            added_files_count=pa.scalar(self.files_added, pa.int64()),
+            changed_partition_count=pa.scalar(self.partitions_changed, pa.int64()),
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class ChangeResult(SummaryMixin):
     """What a statement changed. If no row matched, no snapshot is made."""
 

@@ -24,6 +24,7 @@ from neve.catalog.entries import leave_note
 from neve.errors import UserError
 from neve.ops.context import LakeContext
 from neve.ops.results import one_row
+from neve.plan.partition_folders import FILE_FORMATS
 from neve.predicate.constants import ConstantKind, parse_constant, parse_instant, parse_time_zone
 from neve.predicate.sql_text import SqlToken, parse_sql, syntax_error
 from neve.run.spark.session import is_case_sensitive
@@ -228,6 +229,7 @@ _INTEGER = Argument(_scalar_reader(ConstantKind.INTEGER), "a whole number")
 _BOOLEAN = Argument(_scalar_reader(ConstantKind.BOOLEAN), "true or false")
 _TIMESTAMP = Argument(_read_milliseconds, "a timestamp such as TIMESTAMP '2026-01-31 00:00:00'")
 _TABLE = Argument(_read_table_name, "the name of a table in quotes")
+_FILES = Argument(_read_table_name, "a folder such as '`parquet`.`/folder`'")
 _INTEGER_ARRAY = Argument(_array_reader(_INTEGER.convert), "whole numbers such as array(1, 2)")
 _STRING_ARRAY = Argument(_array_reader(_STRING.convert), "strings such as array('a', 'b')")
 _STRING_MAP = Argument(_read_string_map, "pairs such as map('name', 'value')")
@@ -266,6 +268,18 @@ def _rewrite_manifests(table: Table, values: ArgumentValues) -> Any:
 def _remove_orphan_files(table: Table, values: ArgumentValues) -> Any:
     names = ("older_than", "location", "dry_run", "equal_schemes", "equal_authorities", "prefix_mismatch_mode")
     return _configure(table.remove_orphan_files(), values, *names, "allow_shared", "allow_unreadable", "allow_any_name")
+
+
+def _add_files(table: Table, values: ArgumentValues) -> Any:
+    """Add the files of a folder, which is named as Spark names it: `parquet`.`/folder`."""
+    file_format, *folder = values["source_table"]
+    if len(folder) != 1 or file_format.upper() not in FILE_FORMATS:
+        raise UserError(
+            f"CALL add_files adds the files of a folder, not those of table {'.'.join((file_format, *folder))}: give "
+            "source_table => '`parquet`.`/folder`', with parquet, orc or avro."
+        )
+    options = {name: value for name, value in values.items() if name not in ("table", "source_table")}
+    return table.add_files(folder[0], file_format=file_format, **options)
 
 
 def _moves_main(change: Callable[[Table, ArgumentValues], Table]) -> Callable[[Table, ArgumentValues], CalledTable]:
@@ -423,6 +437,16 @@ PROCEDURES: dict[str, Procedure] = {
         makes_builder=False,
     ),
     "ancestors_of": Procedure({"snapshot_id": _INTEGER}, _ancestors_of, makes_builder=False),
+    "add_files": Procedure(
+        {
+            "source_table": _FILES,
+            "partition_filter": _STRING_MAP,
+            "check_duplicate_files": _BOOLEAN,
+            "parallelism": _INTEGER,
+        },
+        _add_files,
+        ("source_table",),
+    ),
     "register_table": Procedure(
         {"metadata_file": _STRING}, _register_table, ("metadata_file",), makes_builder=False, adds_table=True
     ),

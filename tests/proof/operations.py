@@ -13,6 +13,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
+
 from neve import Lake, Table
 from neve.commit.outcome import require_committed
 from neve.model.ddl import schema_of_ddl
@@ -107,6 +110,18 @@ def _remove_table_and_files(lake: Lake) -> None:
     shutil.rmtree(_folder(lake) / "db")
 
 
+def _bring_file(lake: Lake) -> None:
+    """Partition the table by region alone, and put a file of another writer beside its own."""
+    table = open_table(lake).evolve_partitions(drop=["bucket(2, id)"])
+    path = _foreign_file(table)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    pq.write_table(pa.table({"id": [95, 96], "n": pa.array([1, 2], pa.int32()), "note": ["x", "y"]}), path)
+
+
+def _foreign_file(table: Table) -> Path:
+    return Path(table.context.metadata.location.removeprefix("file://"), "data", "region=eu", "foreign.parquet")
+
+
 def _folder(lake: Lake) -> Path:
     return Path(lake.catalog.properties["warehouse"].removeprefix("file://"))
 
@@ -117,6 +132,7 @@ def _first(table: Table) -> int:
 
 VERBS: dict[str, Callable[[Lake], Any]] = {
     "append": on_table(lambda t: t.append([{"id": 90, "region": "eu", "n": 0, "note": "x"}])),
+    "add_files": on_table(lambda t: t.add_files([_foreign_file(t)]).execute()),
     "overwrite": on_table(lambda t: t.overwrite([{"id": 91, "region": "eu", "n": 0, "note": "x"}], "region = 'eu'")),
     "overwrite_partitions": on_table(
         lambda t: t.overwrite_partitions([{"id": 22, "region": "eu", "n": 0, "note": "x"}])
@@ -170,6 +186,7 @@ BY_OTHER_NAMES = {
 # Preparations and the verbs that need them; the other verbs run on the evolved table as it is.
 PREPARATIONS: tuple[tuple[Any, ...], ...] = (
     (_add_orphans, "remove_orphan_files"),
+    (_bring_file, "add_files"),
     (_remove_table_and_files, "create_table"),
     (lambda lake: lake.drop_table("db.t"), "register_table"),
     (on_table(lambda t: t.create_branch("old", _first(t))), "drop_branch", "fast_forward"),

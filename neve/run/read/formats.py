@@ -61,6 +61,17 @@ class AvroData:
             yield FileRows(start, table.num_rows), table.columns
             start += table.num_rows
 
+    def stored_row_count(self) -> int:
+        """Add up the row counts of the blocks, whose contents are not read."""
+        offset, rows = len(self.header), 0
+        while offset < self.size:
+            prefix = self._read_bytes(offset, offset + _MAX_BLOCK_PREFIX_BYTES)
+            count, _ = _decode_varint(prefix, 0, self.path)
+            if not 0 <= count < 1 << 43:
+                raise CorruptFile(self.path, "the row count of an Avro block", f"{count}")
+            offset, rows = offset + self._block_end(prefix, 0, offset), rows + count
+        return rows
+
     def _block_runs(self) -> Iterator[bytes]:
         """Yield the bytes of consecutive blocks: as many as fit a run, and at least one."""
         offset = len(self.header)
