@@ -268,6 +268,11 @@ def _remove_orphan_files(table: Table, values: ArgumentValues) -> Any:
     return _configure(table.remove_orphan_files(), values, *names, "allow_shared", "allow_unreadable", "allow_any_name")
 
 
+def _rewrite_table_path(table: Table, values: ArgumentValues) -> Any:
+    rewrite = table.rewrite_table_path(values["source_prefix"], values["target_prefix"])
+    return _configure(rewrite, values, "start_version", "end_version", "staging_location", "create_file_list")
+
+
 def _moves_main(change: Callable[[Table, ArgumentValues], Table]) -> Callable[[Table, ArgumentValues], CalledTable]:
     """Return a procedure that changes the current snapshot, and tells which it was and which it is."""
 
@@ -401,6 +406,18 @@ PROCEDURES: dict[str, Procedure] = {
     ),
     "remove_dangling_deletes": Procedure(
         {"branch": _STRING}, lambda table, values: _configure(table.remove_dangling_deletes(), values, "branch")
+    ),
+    "rewrite_table_path": Procedure(
+        {
+            "source_prefix": _STRING,
+            "target_prefix": _STRING,
+            "start_version": _STRING,
+            "end_version": _STRING,
+            "staging_location": _STRING,
+            "create_file_list": _BOOLEAN,
+        },
+        _rewrite_table_path,
+        ("source_prefix", "target_prefix"),
     ),
     "rollback_to_snapshot": Procedure(
         {"snapshot_id": _INTEGER},
