@@ -11,7 +11,7 @@ With a start version, files that the copy of that version has are left out.
 
 Isolation: one state of the metadata. The table does not change.
 Writes: metadata files, manifest lists or roots, manifests, delete files and a list, in the staging location: by default
-a new folder below the metadata of the table, which maintenance takes for orphans once it is old.
+a new folder below the metadata of the table. Delete that folder when the files are copied.
 
 >>> t.rewrite_table_path(t.context.metadata.location, "s3://bucket/copy").execute().summary
 '2 metadata files, 1 manifest list, 1 manifest and 0 delete files rewritten, 6 files to copy'
@@ -30,6 +30,7 @@ from uuid import uuid4
 import pyarrow as pa
 from pyiceberg.io import FileIO
 
+from neve.commit.neighbours import STAGING_FOLDER
 from neve.display.format import join_with_and, plural
 from neve.display.html import SummaryMixin
 from neve.errors import MissingFile, UserError
@@ -164,7 +165,7 @@ def check_prefix(name: str, value: Any) -> None:
 
 def _new_staging_folder(context: TableContext) -> str:
     folder = location_from_property(context.metadata.location, context.properties.metadata_path or "metadata")
-    return f"{folder}/copy-table-staging-{uuid4()}"
+    return f"{folder}/{STAGING_FOLDER}{uuid4()}"
 
 
 def as_they_are(plan: TablePathPlan) -> list[SourceAndTarget]:
