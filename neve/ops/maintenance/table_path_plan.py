@@ -50,7 +50,9 @@ class TablePathPlan(ExplainMixin):
     change: PrefixChange
     staging_location: str  # where files with changed paths are written
     versions: tuple[MetadataVersion, ...]  # the newest first
-    missing_versions: Paths  # old metadata files that the log names, but that are gone
+    left_out_versions: (
+        Paths  # old metadata files that the log names, but that are gone or elsewhere; nothing needs them
+    )
     lists: Paths  # manifest lists, and roots of version 4
     manifests: tuple[Manifest, ...] = field(repr=False)  # each file once, also those that an earlier copy has
     deletes: pa.Table = field(repr=False)  # path and format of files of positions and vectors, all as well
@@ -97,7 +99,7 @@ class TablePathPlan(ExplainMixin):
             lines.append(
                 "keep paths that are relative to the table: files of version 4 with no others stay as they are"
             )
-        lines += [f"{path} is missing already" for path in self.missing_versions]
+        lines += [f"leave out the old {path}, which is gone or elsewhere" for path in self.left_out_versions]
         return "\n".join(lines)
 
 
@@ -113,7 +115,7 @@ def plan_table_path(
 
     Versions are names of metadata files. Raises `UserError` if the table has a file that is not below the old folder.
     """
-    versions, missing = _read_versions(context, start_version, end_version)
+    versions, left_out = _read_versions(context, change, start_version, end_version)
     metadata, start = versions[0].metadata, None
     if start_version is not None:
         *versions, start = versions
@@ -126,7 +128,7 @@ def plan_table_path(
         change,
         staging_location,
         tuple(versions),
-        missing,
+        left_out,
         _lists_of(metadata, new_snapshots),
         tree.manifests,
         tree.deletes,
@@ -139,9 +141,12 @@ def plan_table_path(
 
 
 def _read_versions(
-    context: TableContext, start_version: str | None, end_version: str | None
+    context: TableContext, change: PrefixChange, start_version: str | None, end_version: str | None
 ) -> tuple[list[MetadataVersion], Paths]:
-    """Return the metadata files from the end to the start version, the newest first, and those that are missing."""
+    """Return the metadata files from the end to the start version, the newest first, and those that are left out.
+
+    The copy does not need its old metadata files. They may be elsewhere if the table was moved or registered.
+    """
     current = MetadataVersion(context.iceberg.metadata_location, context.metadata)
     log = [entry.metadata_file for entry in current.metadata.metadata_log]
     paths = [current.path, *reversed(log)]
@@ -149,17 +154,19 @@ def _read_versions(
     start = len(paths) - 1 if start_version is None else _find_version(paths, start_version, context.name)
     if start_version is not None and start <= end:
         raise UserError(f"Start version {start_version!r} is not older than end version {paths[end]!r}. Swap them.")
-    versions, missing = [], []
+    versions, left_out = [], []
     for at in range(end, start + 1):
+        is_needed = at == end or (start_version is not None and at == start)
         try:
-            metadata = current.metadata if at == 0 else read_metadata(context.io, paths[at])
+            if is_needed or change.includes_all(pa.array([paths[at]]))[0].as_py():
+                metadata = current.metadata if at == 0 else read_metadata(context.io, paths[at])
+                versions.append(MetadataVersion(paths[at], metadata))
+                continue
         except MissingFile:
-            if at == end or (start_version is not None and at == start):
+            if is_needed:
                 raise
-            missing.append(paths[at])
-            continue
-        versions.append(MetadataVersion(paths[at], metadata))
-    return versions, tuple(missing)
+        left_out.append(paths[at])
+    return versions, tuple(left_out)
 
 
 def _find_version(paths: list[str], version: str, table: str) -> int:

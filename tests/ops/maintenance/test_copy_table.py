@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pyiceberg.exceptions import TableAlreadyExistsError
 
 import neve
 from neve.errors import CommitUnknown, NeveError, TableError, UserError
@@ -69,17 +68,14 @@ def test_an_interrupted_copy_is_continued(lake, tmp_path: Path, version: int):
     )
     data[0].unlink()
     data[1].write_bytes(data[1].read_bytes()[:100])
-    for path in (tmp_path / "copy").rglob("*.metadata.json"):
+    for path in (tmp_path / "copy").rglob("*.json"):  # also the note of the lake in which it was registered
         path.unlink()
     (tmp_path / "copy" / "data" / f".{'0' * 32}.part").write_bytes(b"part")
     result = t.copy_to(str(tmp_path / "copy"), "db.copy").execute()
     assert result.files_copied == 2 and result.files_present > 0
-    kept = {name: data for name, data in files_below(tmp_path / "copy").items() if not name.endswith(".part")}
-    notes = {name for name in kept if name not in whole}
-    assert {name: data for name, data in kept.items() if name not in notes} == whole
+    found = files_below(tmp_path / "copy")
+    assert {name: data for name, data in found.items() if not name.endswith(".part")} == whole
     assert lake.table("db.copy").verify().is_sound
-    again = t.copy_to(str(tmp_path / "copy")).skip_present(False)
-    assert again.skips_present is False
 
 
 @pytest.mark.parametrize("failing_name", [".metadata.json", ".avro", "-deletes.parquet"])
@@ -139,7 +135,6 @@ def test_an_unknown_registration_keeps_the_files(lake, tmp_path: Path, monkeypat
     with pytest.raises(CommitUnknown, match="went away") as raised:
         t.copy_to(str(tmp_path / "copy"), "db.copy").execute()
     assert history(registered(tmp_path / "other", raised.value.location)) == history(t)
-    assert not issubclass(TableAlreadyExistsError, NeveError)
 
 
 def test_spark_copies_the_same_files(lake, tmp_path: Path, spark):
