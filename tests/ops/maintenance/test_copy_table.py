@@ -63,9 +63,7 @@ def test_an_interrupted_copy_is_continued(lake, tmp_path: Path, version: int):
     t.copy_to(str(tmp_path / "copy"), "db.first").execute()
     lake.drop_table("db.first")
     whole = files_below(tmp_path / "copy")
-    data = sorted((tmp_path / "copy").rglob("0*.parquet"))[:4] or sorted(
-        (tmp_path / "copy" / "data").rglob("*.parquet")
-    )
+    data = sorted(p for p in (tmp_path / "copy" / "data").rglob("*.parquet") if "deletes" not in p.name)
     data[0].unlink()
     data[1].write_bytes(data[1].read_bytes()[:100])
     for path in (tmp_path / "copy").rglob("*.json"):  # also the note of the lake in which it was registered
@@ -189,6 +187,10 @@ def test_tables_of_other_engines_are_copied(foreign: Foreign, lake, tmp_path: Pa
     if foreign.rows is None:
         pytest.skip("no engine could read it")
     t = lake.register_table("db.t", relocated(foreign.name, tmp_path / "made"))
+    if foreign.name.startswith("duckdb_equality_deletes"):  # old snapshots name files of another table
+        with pytest.raises(TableError, match="a relative path"):
+            t.copy_to(str(tmp_path / "copy"), "db.copy").execute()
+        return
     t.copy_to(str(tmp_path / "copy"), "db.copy").execute()
     shutil.rmtree(tmp_path / "made")
     found = lake.table("db.copy").scan().to_arrow(engine="arrow")
