@@ -132,7 +132,11 @@ class Relocation:
     def _new_columns(self, columns: dict[str, pa.Array]) -> dict[str, pa.Array]:
         """Return the columns of entries with new paths, and with the sizes and path bounds of rewritten files."""
         paths = columns["file_path"]
-        new = {n: self.change.apply_all(columns[n]) for n in ("file_path", "referenced_data_file") if n in columns}
+        new: dict[str, pa.Array] = {
+            name: self.change.apply_all(columns[name])
+            for name in ("file_path", "referenced_data_file")
+            if name in columns
+        }
         if "file_size_in_bytes" in columns:
             sizes = columns["file_size_in_bytes"]
             new["file_size_in_bytes"] = pc.coalesce(self.stated("size", paths), sizes)
