@@ -187,7 +187,7 @@ def test_tables_of_other_engines_are_copied(foreign: Foreign, lake, tmp_path: Pa
     if foreign.rows is None:
         pytest.skip("no engine could read it")
     t = lake.register_table("db.t", relocated(foreign.name, tmp_path / "made"))
-    if foreign.name.startswith("duckdb_equality_deletes"):  # old snapshots name files of another table
+    if foreign.name == "duckdb_equality_deletes/warehouse/mydb/mytable":  # old snapshots name files of another table
         with pytest.raises(TableError, match="a relative path"):
             t.copy_to(str(tmp_path / "copy"), "db.copy").execute()
         return
