@@ -37,10 +37,13 @@ if TYPE_CHECKING:
     )
     from neve.lake import Lake, connect
     from neve.model.partition import PartitionKey
+    from neve.ops.maintenance.copy_table import CopyPlan, CopyResult
     from neve.ops.maintenance.expire_snapshots import ExpirePlan, ExpireResult
     from neve.ops.maintenance.remove_dangling_deletes import DanglingResult
     from neve.ops.maintenance.remove_orphan_files import OrphanPlan, OrphanResult
     from neve.ops.maintenance.rewrite_manifests import RewriteManifestsResult
+    from neve.ops.maintenance.rewrite_table_path import RewriteTablePathResult
+    from neve.ops.maintenance.table_path_plan import TablePathPlan
     from neve.ops.metadata.drop_table import DropResult
     from neve.ops.results import AddFilesResult, ChangeResult, DeleteResult, MergeResult, UpdateResult, WriteResult
     from neve.ops.scan import Scan
@@ -66,6 +69,8 @@ __all__ = [
     "CommitUnknown",
     "Committed",
     "Conflict",
+    "CopyPlan",
+    "CopyResult",
     "CorruptFile",
     "DanglingPlan",
     "DanglingResult",
@@ -87,10 +92,12 @@ __all__ = [
     "PartitionKey",
     "Rejected",
     "RewriteManifestsResult",
+    "RewriteTablePathResult",
     "Scan",
     "ScanPlan",
     "Table",
     "TableError",
+    "TablePathPlan",
     "Unknown",
     "UnknownName",
     "UnsupportedFeature",
@@ -115,11 +122,14 @@ _HOMES = {
     "neve.lake": "Lake connect",
     "neve.model.partition": "PartitionKey",
     "neve.ops.metadata.drop_table": "DropResult",
+    "neve.ops.maintenance.copy_table": "CopyPlan CopyResult",
     "neve.ops.maintenance.expire_snapshots": "ExpirePlan ExpireResult",
     "neve.ops.maintenance.remove_dangling_deletes": "DanglingResult",
     "neve.ops.maintenance.remove_orphan_files": "OrphanPlan OrphanResult",
     "neve.ops.results": "AddFilesResult ChangeResult DeleteResult MergeResult UpdateResult WriteResult",
     "neve.ops.maintenance.rewrite_manifests": "RewriteManifestsResult",
+    "neve.ops.maintenance.rewrite_table_path": "RewriteTablePathResult",
+    "neve.ops.maintenance.table_path_plan": "TablePathPlan",
     "neve.ops.scan": "Scan",
     "neve.plan.row_change": "ChangePlan",
     "neve.plan.delete_files": "DanglingPlan",

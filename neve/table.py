@@ -19,6 +19,7 @@ from neve.ops.audit import verify
 from neve.ops.audit.findings import Audit
 from neve.ops.context import TableContext
 from neve.ops.inspect import Inspect
+from neve.ops.maintenance.copy_table import CopyTable
 from neve.ops.maintenance.expire_snapshots import ExpireSnapshots
 from neve.ops.maintenance.maintain import Maintain
 from neve.ops.maintenance.remove_dangling_deletes import RemoveDanglingDeletes
@@ -26,6 +27,7 @@ from neve.ops.maintenance.remove_orphan_files import RemoveOrphanFiles
 from neve.ops.maintenance.rewrite_data_files import RewriteDataFiles
 from neve.ops.maintenance.rewrite_manifests import RewriteManifests
 from neve.ops.maintenance.rewrite_position_deletes import RewritePositionDeletes
+from neve.ops.maintenance.rewrite_table_path import RewriteTablePath
 from neve.ops.metadata import evolve, export_metadata, refs
 from neve.ops.metadata.evolve_schema import SchemaChange
 from neve.ops.results import WriteResult
@@ -258,6 +260,22 @@ class Table:
     def remove_orphan_files(self) -> RemoveOrphanFiles:
         """Find files that no snapshot uses: `.plan()` lists them, `.dry_run(False).execute()` deletes them."""
         return RemoveOrphanFiles(self.context)
+
+    def rewrite_table_path(self, source_prefix: str, target_prefix: str) -> RewriteTablePath:
+        """Write the metadata again for another folder, and list the files to copy: `.plan()` or `.execute()`.
+
+        Every path that begins with the folder `source_prefix` begins with `target_prefix` in the rewritten files.
+        `copy_to` also copies the files.
+        """
+        return RewriteTablePath(self.context, source_prefix, target_prefix)
+
+    def copy_to(self, location: str, name: str | None = None) -> CopyTable:
+        """Copy the table with its history to another folder: `.plan()` or `.execute()`.
+
+        The copy is added to the catalog as `name`, as a table of its own; without a name, the result says which
+        metadata file to register elsewhere.
+        """
+        return CopyTable(self.context, location, name)
 
     def evolve_partitions(
         self, add: Iterable[str] = (), drop: Iterable[str] = (), rename: Mapping[str, str] | None = None

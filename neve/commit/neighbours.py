@@ -44,6 +44,9 @@ from neve.io.parallel import map_in_threads, reader_count
 from neve.io.paths import canonical_path, local_path, location_from_property, scheme_of
 from neve.model.metadata import TableMetadata, to_neve_metadata
 
+STAGING_FOLDER = "copy-table-staging-"
+"""How the name of a folder begins in which metadata is written for a copy elsewhere; Iceberg uses the same name."""
+
 _MAX_REASONS = 3  # of entries that cannot be read
 _METADATA_BYTES = 16 << 10  # approximate size of a metadata file
 _ADVICE_ON_TWINS = (
@@ -169,7 +172,8 @@ def find_neighbours(catalog: NeveCatalog, table: Table) -> Neighbours:
     are_twins = [own.is_twin(place) for place in loaded]
     twins = [place for place, is_twin in zip(loaded, are_twins, strict=True) if is_twin]
     others = [p for p, is_twin in zip(loaded, are_twins, strict=True) if not is_twin and own.overlaps(p)]
-    twins += _find_other_histories(own, twins, filter(is_metadata_file, listed))
+    metadata_files = [path for path in listed if is_metadata_file(path) and f"/{STAGING_FOLDER}" not in path]
+    twins += _find_other_histories(own, twins, metadata_files)
     return Neighbours(tuple(twins), tuple(others), unreadable)
 
 

@@ -41,6 +41,7 @@ def fsync_paths(*paths: str) -> None:
 DEFAULT_LIMIT = 1 << 30
 _MAX_GAP_BYTES = 64 << 10  # reading this many unused bytes is cheaper than another request
 _MAX_READ_BYTES = 32 << 20
+_COPY_BYTES = 8 << 20
 _THREADS = 16
 PART_FILE_PATTERN = r"/\.[0-9a-f]{32}\.part$"
 """How the path of an unfinished local file ends, if this engine wrote it."""
@@ -87,15 +88,40 @@ def write_new_file(io: FileIO, path: str, data: bytes) -> None:
     store also shows only complete objects, but it detects an existing object only by a check before the write. So names
     must be unique.
     """
+    _write_new_file(io, path, [data])
+
+
+def copy_file(io: FileIO, source: str, target: str) -> int:
+    """Copy a file to a path where no file is, a part at a time, and return its size; the copy is as `write_new_file`'s.
+
+    Raises `TableError` if the copy has another size, and removes it.
+    """
+    with _open_stream(io, source) as stream:
+        size = int(stream.seek(0, os.SEEK_END))
+        stream.seek(0)
+        _write_new_file(io, target, _parts_of(stream))
+    if (copied := file_size(io, target)) != size:
+        delete_files(io, [target])
+        raise TableError(f"Cannot copy {source} to {target}: the copy has {copied} bytes instead of {size}. Try again.")
+    return size
+
+
+def _parts_of(stream: Any) -> Iterator[bytes]:
+    while part := stream.read(_COPY_BYTES):
+        yield bytes(part)
+
+
+def _write_new_file(io: FileIO, path: str, parts: Iterable[bytes]) -> None:
     target = local_file_path(io, path)
     with translate_storage_errors(path, "create"):
         if target is not None:
-            _write_local(target, data)
+            _write_local(target, parts)
             return
         stream = output_file(io, path).create(overwrite=False)
         try:
             with stream:
-                stream.write(data)
+                for part in parts:
+                    stream.write(part)
         except BaseException:
             with suppress(Exception):
                 delete_remote_file(io, path)
@@ -177,18 +203,19 @@ def _group_nearby_ranges(ranges: Sequence[tuple[int, int]]) -> Iterator[list[tup
         yield group
 
 
-def _write_local(target: str, data: bytes) -> None:
+def _write_local(target: str, parts: Iterable[bytes]) -> None:
     folder = os.path.dirname(target)
     _make_folder(folder)
     part = os.path.join(folder, f".{uuid.uuid4().hex}.part")
     try:
-        _write_synced(part, data)
+        _write_synced(part, parts)
         try:
             os.link(part, target)  # unlike a rename, a link fails if the name is taken
         except OSError as e:
             if e.errno not in _NO_LINKS:
                 raise
-            _write_synced(target, data)
+            with open(part, "rb") as file:
+                _write_synced(target, _parts_of(file))
     finally:
         with suppress(FileNotFoundError):
             os.unlink(part)
@@ -199,11 +226,12 @@ def _write_local(target: str, data: bytes) -> None:
         raise
 
 
-def _write_synced(path: str, data: bytes) -> None:
+def _write_synced(path: str, parts: Iterable[bytes]) -> None:
     handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
     try:
         with open(handle, "wb") as file:
-            file.write(data)
+            for part in parts:
+                file.write(part)
             file.flush()
             os.fsync(handle)
     except BaseException:

@@ -6,7 +6,8 @@ Readers of format version 4 ignore names and positions of columns. A column is a
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, TypeAlias, cast
@@ -170,12 +171,8 @@ class IdTable:
             positions_by_path: Positions = {p: tuple(fields[up].position for up in _path_from_root(p)) for p in present}
         else:
             column_numbers, positions_by_path = self.layout.select(present)
-            try:
+            with _translate_unreadable(self.path):
                 columns = self.source.reader.read_all(column_numbers, use_threads=False).columns
-            except MemoryError as e:
-                raise out_of_memory_error(self.path) from e
-            except (pa.ArrowException, OSError, ValueError, OverflowError) as e:
-                raise CorruptFile(self.path, "a readable Parquet file", str(e)) from e
         columns, values = [combine_chunks(column) for column in columns], {}
         for path, positions in positions_by_path.items():
             value = columns[positions[0]]
@@ -203,6 +200,17 @@ def open_id_table(data: bytes | pa.NativeFile, path: str) -> IdTable:
     if columns := table.layout.columns_without_id:
         raise CorruptFile(path, "a field id for every column", f"none for {columns[0]!r}")
     return table
+
+
+@contextmanager
+def _translate_unreadable(path: str) -> Iterator[None]:
+    """Turn what Arrow raises about damaged bytes into an error that names the file."""
+    try:
+        yield
+    except MemoryError as e:
+        raise out_of_memory_error(path) from e
+    except (pa.ArrowException, OSError, ValueError, OverflowError) as e:
+        raise CorruptFile(path, "a readable Parquet file", str(e)) from e
 
 
 def _open_parquet(data: bytes | pa.NativeFile, path: str) -> pq.ParquetFile:
@@ -255,6 +263,36 @@ def encode_parquet(table: pa.Table, key_value_metadata: Mapping[str, str]) -> by
         writer.write_table(table)
         writer.add_key_value_metadata(dict(key_value_metadata))
     return bytes(target.getvalue())
+
+
+def replace_columns(data: bytes, path: str, columns: Mapping[IdPath, pa.Array]) -> bytes:
+    """Return a Parquet file with other values in some columns; everything else of it stays."""
+    source = pq.ParquetFile(pa.BufferReader(data), **_READ_OPTIONS)
+    with _translate_unreadable(path):
+        table = source.read(use_threads=False)
+    arrays = [
+        _replace_fields(field, combine_chunks(values), columns, ())
+        for field, values in zip(table.schema, table.columns, strict=True)
+    ]
+    target = pa.BufferOutputStream()
+    with pq.ParquetWriter(target, table.schema, compression="zstd", store_schema=False) as writer:
+        writer.write_table(pa.Table.from_arrays(arrays, schema=table.schema))
+        writer.add_key_value_metadata(dict(source.metadata.metadata or {}))
+    return bytes(target.getvalue())
+
+
+def _replace_fields(field: pa.Field, values: pa.Array, columns: Mapping[IdPath, pa.Array], parent: IdPath) -> pa.Array:
+    own_id = _field_id(field)
+    path = parent if own_id is None else (*parent, own_id)
+    if path in columns:
+        new = columns[path].cast(field.type)
+        # Parquet needs a value of a required field, also where its struct is null.
+        return new if field.nullable else pc.coalesce(new, values)
+    if not pa.types.is_struct(field.type) or not any(changed[: len(path)] == path for changed in columns):
+        return values
+    inner = [_replace_fields(f, values.field(i), columns, path) for i, f in enumerate(field.type)]
+    mask = values.is_null() if values.null_count else None
+    return pa.StructArray.from_arrays(inner, fields=list(field.type), mask=mask)
 
 
 def _leaf_arrays(name: str, values: pa.Array) -> Iterable[tuple[str, pa.Array]]:

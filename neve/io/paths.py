@@ -22,6 +22,7 @@ import posixpath
 import re
 import unicodedata
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
 
@@ -219,6 +220,42 @@ def refuse_unreadable(paths: Column, location: str, roots: Sequence[str] | None 
 
 def _is_absolute(path: str) -> bool:
     return re.match(_ABSOLUTE, path) is not None
+
+
+@dataclass(frozen=True, slots=True)
+class PrefixChange:
+    """A folder, and the folder that takes its place at the beginning of paths.
+
+    Paths are compared in canonical form, so every spelling of the old folder is found: `/x`, `file:/x`, `file:///x`.
+
+    >>> change = PrefixChange("file:///lake/t", "s3://b/t")
+    >>> change.apply("/lake/t/data/f.parquet"), change.apply("/lake/t/"), change.apply("/lake/t2/f")
+    ('s3://b/t/data/f.parquet', 's3://b/t', '/lake/t2/f')
+    """
+
+    source: str
+    target: str
+
+    def includes_all(self, paths: Column) -> pa.Array:
+        """Return which paths are below the old folder."""
+        return pc.fill_null(pc.starts_with(canonical_path_all(paths), f"{self._folder}/"), False)
+
+    def apply_all(self, paths: Column) -> pa.Array:
+        """Return the paths in the new folder; a path that is not below the old one stays as it is."""
+        column, canonical = combine_chunks(paths), canonical_path_all(paths)
+        # The folder itself becomes the other folder; everything below it keeps the rest of its path.
+        rest = pc.utf8_slice_codeunits(canonical, len(self._folder))
+        moved = pc.binary_join_element_wise(self.target.rstrip("/"), pc.if_else(pc.equal(rest, "/"), "", rest), "")
+        is_moved = pc.or_(pc.equal(canonical, self._folder), pc.starts_with(canonical, f"{self._folder}/"))
+        return pc.if_else(pc.fill_null(is_moved, False), moved, column)
+
+    def apply(self, path: str) -> str:
+        """Return one path in the new folder."""
+        return _first_path(self.apply_all(_as_column(path)))
+
+    @property
+    def _folder(self) -> str:
+        return canonical_path(self.source).rstrip("/")
 
 
 def spark_path_all(paths: Column, schemes: Mapping[str, str] | None = None) -> pa.Array:

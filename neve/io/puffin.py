@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import json
 import struct
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import accumulate
 from typing import Any
 
@@ -33,6 +33,7 @@ VECTOR_ROW_SCHEMA = pa.schema(
         ("record_count", pa.int64()),
     ]
 )
+_REFERENCE = "referenced-data-file"  # the property of a vector that names its data file
 _FOOTER_LIMIT = 64 << 20
 _BLOB_LIMIT = 1 << 30
 _TRAILER = struct.Struct("<i4s4s")  # payload length, flags, magic
@@ -106,23 +107,31 @@ def encode_puffin(blobs: Iterable[tuple[Blob, bytes]], properties: Mapping[str, 
     """Encode a Puffin file with these blobs, in this order and without compressing them."""
     heads, payloads, offset = [], [MAGIC], len(MAGIC)
     for blob, payload in blobs:
-        optional = {"compression-codec": blob.compression_codec, "properties": dict(blob.properties)}
-        head = {
-            "type": blob.type,
-            "fields": blob.fields,
-            "snapshot-id": blob.snapshot_id,
-            "sequence-number": blob.sequence_number,
-            "offset": offset,
-            "length": len(payload),
-        }
-        heads.append(head | {key: value for key, value in optional.items() if value})
+        heads.append(_blob_head(blob, offset, len(payload)))
         payloads.append(payload)
         offset += len(payload)
-    footer: dict[str, Any] = {"blobs": heads}
+    return b"".join([*payloads, *_footer_parts(heads, properties or {})])
+
+
+def _blob_head(blob: Blob, offset: int, length: int) -> dict[str, Any]:
+    optional = {"compression-codec": blob.compression_codec, "properties": dict(blob.properties)}
+    head = {
+        "type": blob.type,
+        "fields": blob.fields,
+        "snapshot-id": blob.snapshot_id,
+        "sequence-number": blob.sequence_number,
+        "offset": offset,
+        "length": length,
+    }
+    return head | {key: value for key, value in optional.items() if value}
+
+
+def _footer_parts(heads: Sequence[dict[str, Any]], properties: Mapping[str, str]) -> list[bytes]:
+    footer: dict[str, Any] = {"blobs": list(heads)}
     if properties:
         footer["properties"] = dict(properties)
     text = json.dumps(footer, separators=(",", ":"), ensure_ascii=False).encode()
-    return b"".join([*payloads, MAGIC, text, _TRAILER.pack(len(text), bytes(4), MAGIC)])
+    return [MAGIC, text, _TRAILER.pack(len(text), bytes(4), MAGIC)]
 
 
 def pack_vectors(
@@ -133,7 +142,7 @@ def pack_vectors(
     for name, vector in vectors:
         if not vector.cardinality:
             raise UserError(f"Nothing is deleted from {name}. Write no deletion vector for it.")
-        about = {"referenced-data-file": name, "cardinality": str(vector.cardinality)}
+        about = {_REFERENCE: name, "cardinality": str(vector.cardinality)}
         # -1: the blob inherits snapshot id and sequence number, like a new manifest entry.
         blobs.append((Blob(VECTOR_TYPE, (ROW_POSITION_ID,), -1, -1, properties=about), vector.encode()))
         names.append(name)
@@ -144,6 +153,20 @@ def pack_vectors(
     offsets = list(accumulate(lengths, initial=len(MAGIC)))[:-1]
     rows = pa.table([names, offsets, lengths, cardinalities], schema=VECTOR_ROW_SCHEMA)
     return encode_puffin(blobs, properties), rows
+
+
+def replace_referenced_files(io: FileIO, path: str, rename: Callable[[str], str]) -> bytes:
+    """Return a file of vectors whose footer names their data files otherwise; the blobs stay where they are."""
+    footer, data = read_footer(io, path), files.read_file(io, path)
+    heads = []
+    for blob in footer.blobs:
+        properties = dict(blob.properties)
+        if _REFERENCE in properties:
+            properties[_REFERENCE] = rename(properties[_REFERENCE])
+        heads.append(_blob_head(replace(blob, properties=properties), blob.offset, blob.length))
+    payload_length = _TRAILER.unpack(data[-_TRAILER.size :])[0]
+    blobs_end = len(data) - _TRAILER.size - payload_length - len(MAGIC)
+    return b"".join([data[:blobs_end], *_footer_parts(heads, footer.properties)])
 
 
 def _check_magic(path: str, found: bytes, at: int) -> None:

@@ -282,6 +282,11 @@ def _add_files(table: Table, values: ArgumentValues) -> Any:
     return table.add_files(folder[0], file_format=file_format, **options)
 
 
+def _rewrite_table_path(table: Table, values: ArgumentValues) -> Any:
+    rewrite = table.rewrite_table_path(values["source_prefix"], values["target_prefix"])
+    return _configure(rewrite, values, "start_version", "end_version", "staging_location", "create_file_list")
+
+
 def _moves_main(change: Callable[[Table, ArgumentValues], Table]) -> Callable[[Table, ArgumentValues], CalledTable]:
     """Return a procedure that changes the current snapshot, and tells which it was and which it is."""
 
@@ -415,6 +420,18 @@ PROCEDURES: dict[str, Procedure] = {
     ),
     "remove_dangling_deletes": Procedure(
         {"branch": _STRING}, lambda table, values: _configure(table.remove_dangling_deletes(), values, "branch")
+    ),
+    "rewrite_table_path": Procedure(
+        {
+            "source_prefix": _STRING,
+            "target_prefix": _STRING,
+            "start_version": _STRING,
+            "end_version": _STRING,
+            "staging_location": _STRING,
+            "create_file_list": _BOOLEAN,
+        },
+        _rewrite_table_path,
+        ("source_prefix", "target_prefix"),
     ),
     "rollback_to_snapshot": Procedure(
         {"snapshot_id": _INTEGER},

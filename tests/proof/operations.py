@@ -180,6 +180,8 @@ BY_OTHER_NAMES = {
     "rewrite_position_deletes": "a Spark job; tests/proof/test_spark_crash.py",
     "maintain": "a Spark job; runs other verbs of the list one by one",
     "export_metadata": "changes nothing of the table; tests/tree",
+    "rewrite_table_path": "changes nothing of the table; tests/ops/maintenance/test_rewrite_table_path.py",
+    "copy_to": "changes nothing of the table; tests/ops/maintenance/test_copy_table.py interrupts it",
     "set_location": "commits as set_properties does; what a crash leaves is in a folder that is not the table's",
 }
 

@@ -300,6 +300,7 @@ def test_every_procedure_returns_the_columns_of_iceberg(spark_lake_of_peer, othe
             "rollback_to_snapshot": f"snapshot_id => {first}",
             "expire_snapshots": "older_than => TIMESTAMP '2000-01-01 00:00:00'",
             "remove_orphan_files": "dry_run => true",
+            "rewrite_table_path": "source_prefix => 'file:', target_prefix => 's3://b'",
         }
         found = {
             procedure: run(f"CALL neve.system.{procedure}(table => '{name}', {arguments})")
@@ -321,6 +322,8 @@ def test_every_procedure_returns_the_columns_of_iceberg(spark_lake_of_peer, othe
     sizes = ("rewritten_bytes_count", "added_bytes_count")  # of files by two writers
     for procedure, (ours, theirs) in answers.items():
         assert ours[:2] == theirs[:2], procedure
+        if procedure == "rewrite_table_path":
+            continue  # names of files; tests/peers compares what they hold
         if procedure == "rewrite_manifests":
             continue  # each engine decides by rules of its own which manifests are worth it
         plain = [[{n: v for n, v in row.items() if n not in sizes} for row in each[2]] for each in (ours, theirs)]

@@ -154,10 +154,14 @@ def _read_bytes(data: bytes, at: int, path: str) -> tuple[bytes, int]:
 
 
 def write_container(
-    schema: dict[str, Any], metadata: Mapping[str, bytes], codec: str, blocks: Iterable[tuple[int, Bytes]]
+    schema: dict[str, Any],
+    metadata: Mapping[str, bytes],
+    codec: str,
+    blocks: Iterable[tuple[int, Bytes]],
+    sync: bytes | None = None,
 ) -> bytes:
     """Encode a file: a header, then blocks of (record count, encoded records), each compressed separately."""
-    sync = os.urandom(SYNC_BYTES)
+    sync = os.urandom(SYNC_BYTES) if sync is None else sync
     schema_json = json.dumps(schema, separators=(",", ":")).encode()
     entries = {**metadata, "avro.schema": schema_json, "avro.codec": codec.encode()}
     parts: list[Bytes] = [MAGIC, _encode_varint(len(entries))]

@@ -43,11 +43,13 @@ def encode(
     encoded_fields: frozenset[str] = frozenset(),
     block_bytes: int = BLOCK_BYTES,
     backend: Backend | None = None,
+    sync: bytes | None = None,
 ) -> bytes:
     """Encode an Avro file with the given schema; columns are matched to fields by name, at every level.
 
     A column may be missing if its field is optional. It is cast if that loses nothing. The fields in `encoded_fields`
-    are binary columns with the bytes that `decode` returned for the same type; these are copied unchanged.
+    are binary columns with the bytes that `decode` returned for the same type; these are copied unchanged. The marker
+    between blocks is `sync`, or random.
     """
     if codec not in COMPRESSORS:
         raise UnsupportedFeature(f"Cannot write Avro with codec {codec!r}. Known: {', '.join(COMPRESSORS)}.")
@@ -67,7 +69,7 @@ def encode(
     _emit_record(program, root, columns, batch.num_rows, None, 0)
     program.words.append(k.PUT_END)
     out, bounds = _run_kernel(program, batch.num_rows, backend or backend_for(program.most_bytes))
-    return write_container(schema, metadata, codec, _split_into_blocks(out, bounds, block_bytes))
+    return write_container(schema, metadata, codec, _split_into_blocks(out, bounds, block_bytes), sync)
 
 
 def _run_kernel(program: EncodeProgram, records: int, backend: Backend) -> tuple[memoryview, Array]:

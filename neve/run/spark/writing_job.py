@@ -111,7 +111,7 @@ def run_writing_job(
         left = delete_files(target.open_io(), finished.paths())
         if not isinstance(e, Exception):  # an interrupt
             raise
-        raise WriteFailed(f"Cannot write data files: {_failure_reason(e)}", left) from e
+        raise WriteFailed(f"Cannot write data files: {failure_reason(e)}", left) from e
     finally:
         finished.clear()
     outputs = [TaskOutput(_optional_table(row.files), _optional_table(row.note)) for row in collected]
@@ -239,7 +239,7 @@ class _PathAccumulator(AccumulatorParam[list[str]]):
         return value1 + value2
 
 
-def _failure_reason(error: Exception) -> str:
+def failure_reason(error: Exception) -> str:
     """Return the last line of a task's traceback if there is one, else the first line of the error."""
     text = str(error).strip()
     _, _, traceback = text.partition("Traceback (most recent call last):")
