@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from neve.ops.metadata.drop_table import DropResult
     from neve.ops.results import ChangeResult, DeleteResult, MergeResult, UpdateResult, WriteResult
     from neve.ops.scan import Scan
+    from neve.ops.write.cherry_pick import CherryPickResult
     from neve.plan.delete_files import DanglingPlan
     from neve.plan.manifests import ManifestPlan
     from neve.plan.partition_filter import FilterStats
@@ -58,6 +59,7 @@ if TYPE_CHECKING:
 __all__ = [
     "ChangePlan",
     "ChangeResult",
+    "CherryPickResult",
     "CommitConflict",
     "CommitError",
     "CommitUnknown",
@@ -118,6 +120,7 @@ _HOMES = {
     "neve.ops.results": "ChangeResult DeleteResult MergeResult UpdateResult WriteResult",
     "neve.ops.maintenance.rewrite_manifests": "RewriteManifestsResult",
     "neve.ops.scan": "Scan",
+    "neve.ops.write.cherry_pick": "CherryPickResult",
     "neve.plan.row_change": "ChangePlan",
     "neve.plan.delete_files": "DanglingPlan",
     "neve.plan.manifests": "ManifestPlan",

@@ -18,11 +18,16 @@ from pyiceberg.exceptions import NoSuchTableError
 from pyiceberg.table import Table
 from pyiceberg.table.refs import MAIN_BRANCH
 from pyiceberg.table.snapshots import Operation, Summary
-from pyiceberg.table.update import AssertRefSnapshotId, AssertTableUUID, SetSnapshotRefUpdate
+from pyiceberg.table.update import (
+    AssertRefSnapshotId,
+    AssertTableUUID,
+    RemoveSnapshotRefUpdate,
+    SetSnapshotRefUpdate,
+)
 
 from neve.catalog.base import NeveCatalog
 from neve.catalog.swap import LostRace, MaybeSwapped, NotSwapped, SwapStatus
-from neve.commit.actions import Action, ReplacePartitions, operation_of, with_specs
+from neve.commit.actions import Action, CherryPick, ReplacePartitions, operation_of, with_specs
 from neve.commit.cleanup import delete_retired_metadata, discard_losing_attempts, discard_rejected
 from neve.commit.draft import Draft, draft_manifests
 from neve.commit.environment import Environment, Phase, retry_wait_seconds
@@ -239,7 +244,8 @@ class _Commit:
             AssertTableUUID(uuid=base.metadata.table_uuid),
             AssertRefSnapshotId(ref=base.branch, snapshot_id=None if ref is None else ref.snapshot_id),
         )
-        updates = (AddSnapshot(snapshot=snapshot), *([move] if self.wap_id is None else []))
+        source = _proof_of_presence(action.source.snapshot_id) if isinstance(action, CherryPick) else ()
+        updates = (*source, AddSnapshot(snapshot=snapshot), *([move] if self.wap_id is None else []))
         return PreparedSnapshot(snapshot, tuple(manifests), requirements, updates)
 
     def swap(self, prepared: PreparedSnapshot) -> Outcome | NotSwapped:
@@ -326,6 +332,15 @@ class _Commit:
 
     def observe(self, phase: Phase) -> None:
         self.environment.observe(phase, self.attempts)
+
+
+def _proof_of_presence(snapshot_id: int) -> tuple[Any, ...]:
+    """Return updates that change nothing, and fail if a snapshot has expired meanwhile: its files may be deleted."""
+    name = f"neve-source-{snapshot_id}"
+    return (
+        SetSnapshotRefUpdate(ref_name=name, type="tag", snapshot_id=snapshot_id),
+        RemoveSnapshotRefUpdate(ref_name=name),
+    )
 
 
 def _assign_row_ids(

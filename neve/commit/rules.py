@@ -111,6 +111,7 @@ def rules_of(action: Action, has_parent: bool = True) -> tuple[Rule, ...]:
                 action.start_snapshot_id is not None,
             )
             rules = [
+                (True, source_is_kept),
                 (has_parent, changes_are_applied_once),
                 (replaces and has_start, start_is_an_ancestor),
                 (replaces, no_new_files_in_replaced_partitions),
@@ -338,6 +339,14 @@ def start_is_an_ancestor(window: Window, action: RowDelta | CherryPick) -> Confl
         f"Snapshot {action.start_snapshot_id}, which the change was planned on, is not in the history of {branch!r}."
     )
     return Conflict(Check.ANCESTRY, message, action.start_snapshot_id)
+
+
+def source_is_kept(window: Window, action: CherryPick) -> Conflict | None:
+    """The cherry-picked snapshot has not expired: an expiry may be deleting its files."""
+    source_id = action.source.snapshot_id
+    if window.base.metadata.snapshot_by_id(source_id) is not None:
+        return None
+    return Conflict(Check.REQUIRED_FILES, f"Snapshot {source_id} has expired since it was read.", source_id)
 
 
 def changes_are_applied_once(window: Window, action: CherryPick) -> Conflict | None:
