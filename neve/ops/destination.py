@@ -25,6 +25,9 @@ class Destination:
     creates_branch: bool = False  # from main, if it does not exist
     wap_id: str | None = None
 
+    def __str__(self) -> str:
+        return f"branch {self.branch}" if self.wap_id is None else f"staged as {self.wap_id!r}"
+
     def head(self, context: TableContext) -> Snapshot | None:
         """Return the snapshot that the write is made on."""
         is_missing = self.creates_branch and self.branch not in context.metadata.refs

@@ -88,11 +88,10 @@ class ReplaceTable(WriteRows):
 
     def _plan(self, context: TableContext) -> WritePlan:
         if (destination := self._destination(context)) != Destination():
-            asked = f"on branch {destination.branch!r}" if destination.wap_id is None else f"as {destination.wap_id!r}"
             raise UnsupportedFeature(
-                f"Cannot stage the replacement of table {context.name} {asked}, as its property write.wap.enabled and "
-                "the Spark session ask for: a table has one definition for all branches. Unset spark.wap.id and "
-                "spark.wap.branch first."
+                f"Cannot stage the replacement of table {context.name} ({destination}), as its property "
+                "write.wap.enabled and the Spark session ask for: a table has one definition for all branches. Unset "
+                "spark.wap.id and spark.wap.branch first."
             )
         metadata = self.replacement.applied_to(context.metadata)
         return WritePlan(self._action(context, context.head()), WriteTarget.of(metadata, context.facts.io_properties))

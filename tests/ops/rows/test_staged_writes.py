@@ -102,8 +102,10 @@ def test_statements_follow_the_session(spark_lake: neve.Lake, table: Table, audi
     with audited("sql"):
         spark_lake.sql("INSERT INTO db.t VALUES (5)")
         assert rows("SELECT * FROM db.t") == [1, 2, 3]
+        plan = spark_lake.sql("EXPLAIN INSERT INTO db.t VALUES (5)")
+        assert "Append to db.t, staged as 'sql'" in str(plan.collect())
     plan = spark_lake.sql("EXPLAIN CALL system.publish_changes('db.t', 'sql')")
-    assert "Move main" in str(plan.collect() if hasattr(plan, "collect") else plan)
+    assert "Move main" in str(plan.collect())
     done = spark_lake.sql("CALL system.publish_changes(table => 'db.t', wap_id => 'sql')")
     assert done.output_rows.to_pylist() == [
         {"source_snapshot_id": done.source_snapshot_id, "current_snapshot_id": done.source_snapshot_id}
