@@ -142,9 +142,8 @@ class Player:
         staged = {n: c.staged_as for n, c in self.model.commits.items() if c.staged_as is not None}
         if not staged:
             return
-        number = self.chance.choice(
-            [*staged, *[[*staged][-1]] * len(staged)]
-        )  # often the last: main may not have moved
+        last = [*staged][-1]  # chosen often: main may still be where it was staged
+        number = self.chance.choice([*staged, *[last] * len(staged)])
         expected, names = self.model.pick(number), [*staged.values()]
         by_name = names.count(staged[number]) == 1 and self.chance.random() < 0.5
         kind = self.model.commits[number].kind
