@@ -18,8 +18,8 @@ from neve.ops.write import cherry_pick
 from neve.ops.write.cherry_pick import CherryPickResult
 from tests.support.tables import ids_of
 
-REGIONS, SHARDS, WAP_IDS = ("eu", "us"), (0, 1), ("a", "b", "c", "d")
-STEPS = 24
+REGIONS, SHARDS, WAP_IDS = ("eu", "us"), (0, 1), tuple(f"audit {n}" for n in range(12))
+STEPS = 30
 
 
 @dataclass(frozen=True)
