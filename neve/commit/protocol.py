@@ -102,6 +102,9 @@ MetadataChange: TypeAlias = Callable[[TableMetadata], tuple[Sequence[Any], Seque
 """Returns requirements and updates for the newest metadata of a table."""
 
 
+_RETENTION = ("max_ref_age_ms", "max_snapshot_age_ms", "min_snapshots_to_keep")  # of a branch or tag
+
+
 class _TableMissing(TableError):
     """The table does not exist any more; another one may have its name."""
 
@@ -237,8 +240,7 @@ class _Commit:
             added_rows=row_count,
         )
         ref = base.metadata.refs.get(base.branch)
-        names = ("max_ref_age_ms", "max_snapshot_age_ms", "min_snapshots_to_keep")
-        retention = {} if ref is None else {name: getattr(ref, name) for name in names}
+        retention = {} if ref is None else {name: getattr(ref, name) for name in _RETENTION}
         move = SetSnapshotRefUpdate(ref_name=base.branch, type="branch", snapshot_id=snapshot.snapshot_id, **retention)
         requirements = (
             AssertTableUUID(uuid=base.metadata.table_uuid),
@@ -336,9 +338,9 @@ class _Commit:
 
 def _proof_of_presence(snapshot_id: int) -> tuple[Any, ...]:
     """Return updates that change nothing, and fail if a snapshot has expired meanwhile: its files may be deleted."""
-    name = f"neve-source-{snapshot_id}"
+    name, no_limits = f"neve-source-{snapshot_id}", dict.fromkeys(_RETENTION)
     return (
-        SetSnapshotRefUpdate(ref_name=name, type="tag", snapshot_id=snapshot_id),
+        SetSnapshotRefUpdate(ref_name=name, type="tag", snapshot_id=snapshot_id, **no_limits),
         RemoveSnapshotRefUpdate(ref_name=name),
     )
 
