@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from neve.ops.metadata.drop_table import DropResult
     from neve.ops.results import AddFilesResult, ChangeResult, DeleteResult, MergeResult, UpdateResult, WriteResult
     from neve.ops.scan import Scan
+    from neve.ops.write.cherry_pick import CherryPickResult
     from neve.plan.delete_files import DanglingPlan
     from neve.plan.manifests import ManifestPlan
     from neve.plan.partition_filter import FilterStats
@@ -64,6 +65,7 @@ __all__ = [
     "AddFilesResult",
     "ChangePlan",
     "ChangeResult",
+    "CherryPickResult",
     "CommitConflict",
     "CommitError",
     "CommitUnknown",
@@ -131,6 +133,7 @@ _HOMES = {
     "neve.ops.maintenance.rewrite_table_path": "RewriteTablePathResult",
     "neve.ops.maintenance.table_path_plan": "TablePathPlan",
     "neve.ops.scan": "Scan",
+    "neve.ops.write.cherry_pick": "CherryPickResult",
     "neve.plan.row_change": "ChangePlan",
     "neve.plan.delete_files": "DanglingPlan",
     "neve.plan.manifests": "ManifestPlan",

@@ -37,6 +37,7 @@ from neve.ops.rows.update import Update
 from neve.ops.scan import Scan
 from neve.ops.write.add_files import AddFiles
 from neve.ops.write.append import AppendRows
+from neve.ops.write.cherry_pick import CherryPickResult, CherryPickSnapshot
 from neve.ops.write.overwrite import OverwritePartitions, OverwriteRows
 from neve.report.page import table_card, write_report
 
@@ -132,18 +133,24 @@ class Table:
         return self.scan().to_arrow()
 
     def append(
-        self, rows: Any, *, branch: str = "main", snapshot_properties: Mapping[str, str] | None = None
+        self,
+        rows: Any,
+        *,
+        branch: str = "main",
+        stage: str | None = None,
+        snapshot_properties: Mapping[str, str] | None = None,
     ) -> WriteResult:
         """Add rows: a Spark DataFrame, an Arrow table, a pandas DataFrame or a list of dicts.
 
         Columns are matched by name; a missing column gets its default value, or null. `branch` is the branch to write
-        to, which must exist. `snapshot_properties` are written into the summary of the snapshot.
+        to, which must exist. With `stage`, the snapshot is staged under this id instead: nobody reads it until
+        `publish_changes(id)`. `snapshot_properties` are written into the summary of the snapshot.
 
         >>> t.append([{"id": 10, "region": "us"}]).rows_added
         1
         """
-        context, properties = self.refresh().context, snapshot_properties or {}
-        return AppendRows(context, rows, target_branch=branch, properties=properties).execute()
+        target = _target(branch, stage, snapshot_properties)
+        return AppendRows(self.refresh().context, rows, **target).execute()
 
     def overwrite(
         self,
@@ -152,6 +159,7 @@ class Table:
         *,
         isolation: str | None = None,
         branch: str = "main",
+        stage: str | None = None,
         snapshot_properties: Mapping[str, str] | None = None,
     ) -> WriteResult:
         """Replace all files whose rows match `where` by new rows; without `where`, replace all files.
@@ -163,8 +171,8 @@ class Table:
         >>> t.overwrite([{"id": 20, "region": "apac"}], where="region = 'apac'").rows_added
         1
         """
-        context, properties = self.refresh().context, snapshot_properties or {}
-        return OverwriteRows(context, rows, where, isolation, target_branch=branch, properties=properties).execute()
+        target = _target(branch, stage, snapshot_properties)
+        return OverwriteRows(self.refresh().context, rows, where, isolation, **target).execute()
 
     def overwrite_partitions(
         self,
@@ -172,6 +180,7 @@ class Table:
         *,
         isolation: str | None = None,
         branch: str = "main",
+        stage: str | None = None,
         snapshot_properties: Mapping[str, str] | None = None,
     ) -> WriteResult:
         """Replace every partition of the default spec that receives at least one of the rows.
@@ -180,8 +189,8 @@ class Table:
         replace rows whatever the spec of their files, use `overwrite` with a condition. `isolation` checks the
         replaced partitions, and otherwise works as in `overwrite`.
         """
-        context, properties = self.refresh().context, snapshot_properties or {}
-        return OverwritePartitions(context, rows, isolation, target_branch=branch, properties=properties).execute()
+        target = _target(branch, stage, snapshot_properties)
+        return OverwritePartitions(self.refresh().context, rows, isolation, **target).execute()
 
     def add_files(
         self,
@@ -410,6 +419,26 @@ class Table:
         """
         return self._change(refs.fast_forward, branch, to)
 
+    def cherrypick_snapshot(self, snapshot_id: int) -> CherryPickResult:
+        """Apply the changes of a snapshot to main: of a staged one, or of one on another branch.
+
+        `main` moves to the snapshot if the current one is its parent. Otherwise the data files that the snapshot
+        added, and the partitions that it replaced, go into a new snapshot. Only appends and overwrites of partitions
+        can be applied like this; nothing is applied twice.
+        """
+        return CherryPickSnapshot(self.refresh().context, snapshot_id).execute()
+
+    def publish_changes(self, wap_id: str) -> CherryPickResult:
+        """Publish what was staged under an id, by `stage` or with `spark.wap.id`, as `cherrypick_snapshot` does.
+
+        >>> staged = t.append([{"id": 41, "region": "eu"}], stage="nightly")
+        >>> t.scan("id = 41").count(), t.scan("id = 41", snapshot_id=staged.snapshot_id).count()
+        (0, 1)
+        >>> t.publish_changes("nightly").current_snapshot_id == staged.snapshot_id
+        True
+        """
+        return CherryPickSnapshot(self.refresh().context, wap_id=wap_id).execute()
+
     def set_current_snapshot(self, snapshot_id: int | None = None, *, ref: str | None = None) -> Table:
         """Make any snapshot the current one, by its id or by a branch or tag; it need not be an ancestor."""
         return self._change(refs.set_current_snapshot, snapshot_id, ref)
@@ -442,3 +471,8 @@ class Table:
         partitions for which the condition cannot be evaluated. Only metadata is read.
         """
         return write_report(self.refresh().context, path, where)
+
+
+def _target(branch: str, stage: str | None, snapshot_properties: Mapping[str, str] | None) -> dict[str, Any]:
+    """Return the options of a write that say where its snapshot goes, and what its summary says."""
+    return {"target_branch": branch, "wap_id": stage, "properties": snapshot_properties or {}}

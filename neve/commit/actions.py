@@ -11,9 +11,10 @@ from dataclasses import dataclass, fields, replace
 from typing import Any, TypeAlias
 
 from pyiceberg.expressions import BooleanExpression
-from pyiceberg.table.snapshots import Operation
+from pyiceberg.table.snapshots import Operation, Snapshot
 
 from neve.model.partition import Specs
+from neve.model.snapshots import snapshot_operation
 from neve.tree.entries import EntryTable, Manifest
 
 Files: TypeAlias = EntryTable | None
@@ -152,7 +153,26 @@ class RewriteManifests:
     added: tuple[Manifest, ...] = ()
 
 
-Action: TypeAlias = Append | Overwrite | ReplacePartitions | DeleteFiles | RowDelta | RewriteFiles | RewriteManifests
+@dataclass(frozen=True, slots=True)
+class CherryPick:
+    """Apply the changes of another snapshot again: an append, or an overwrite of partitions.
+
+    `added` and `removed` are the data files that the source added and removed.
+    """
+
+    source: Snapshot
+    added: Files = None
+    removed: RemovedFiles = NO_FILES
+
+    @property
+    def start_snapshot_id(self) -> int | None:
+        """The snapshot that the source was made on."""
+        return self.source.parent_snapshot_id
+
+
+Action: TypeAlias = (
+    Append | Overwrite | ReplacePartitions | DeleteFiles | RowDelta | RewriteFiles | RewriteManifests | CherryPick
+)
 
 
 def added_data(action: Action) -> Files:
@@ -160,7 +180,7 @@ def added_data(action: Action) -> Files:
     match action:
         case Append():
             return action.files
-        case Overwrite() | ReplacePartitions():
+        case Overwrite() | ReplacePartitions() | CherryPick():
             return action.added
         case RowDelta() | RewriteFiles():
             return action.added_data
@@ -183,7 +203,7 @@ def added_files(action: Action) -> Iterator[EntryTable]:
 def removed_data(action: Action) -> RemovedFiles:
     """Return the data files that an action removes by name."""
     match action:
-        case Overwrite() | DeleteFiles():
+        case Overwrite() | DeleteFiles() | CherryPick():
             return action.removed
         case RowDelta() | RewriteFiles():
             return action.removed_data
@@ -209,6 +229,8 @@ def operation_of(action: Action) -> Operation:
             operation = Operation.DELETE
         case RewriteFiles() | RewriteManifests():
             operation = Operation.REPLACE
+        case CherryPick():
+            operation = snapshot_operation(action.source)
         case ReplacePartitions():
             operation = Operation.OVERWRITE
         case Overwrite() if action.removed or action.removed_deletes or action.row_filter is not None:

@@ -19,6 +19,7 @@ from neve.commit.actions import (
     NO_FILES,
     Action,
     Append,
+    CherryPick,
     DeleteFiles,
     Overwrite,
     RemovedFiles,
@@ -147,7 +148,7 @@ def _refuse_missing(action: Action, selected: SelectedFiles, named: actions.Remo
 
 def _must_exist(action: Action) -> bool:
     match action:
-        case RewriteFiles():
+        case RewriteFiles() | CherryPick():
             return True
         case RowDelta() | DeleteFiles():
             return action.must_exist

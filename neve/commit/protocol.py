@@ -18,11 +18,16 @@ from pyiceberg.exceptions import NoSuchTableError
 from pyiceberg.table import Table
 from pyiceberg.table.refs import MAIN_BRANCH
 from pyiceberg.table.snapshots import Operation, Summary
-from pyiceberg.table.update import AssertRefSnapshotId, AssertTableUUID, SetSnapshotRefUpdate
+from pyiceberg.table.update import (
+    AssertRefSnapshotId,
+    AssertTableUUID,
+    RemoveSnapshotRefUpdate,
+    SetSnapshotRefUpdate,
+)
 
 from neve.catalog.base import NeveCatalog
 from neve.catalog.swap import LostRace, MaybeSwapped, NotSwapped, SwapStatus
-from neve.commit.actions import Action, ReplacePartitions, operation_of, with_specs
+from neve.commit.actions import Action, CherryPick, ReplacePartitions, operation_of, with_specs
 from neve.commit.cleanup import delete_retired_metadata, discard_losing_attempts, discard_rejected
 from neve.commit.draft import Draft, draft_manifests
 from neve.commit.environment import Environment, Phase, retry_wait_seconds
@@ -35,7 +40,7 @@ from neve.commit.written_files import WrittenFiles
 from neve.errors import MissingFile, TableError, UserError
 from neve.model.metadata import TableMetadata, are_different_tables, table_identity, to_neve_metadata
 from neve.model.metadata_updates import apply_updates
-from neve.model.snapshots import AddSnapshot, Snapshot, tree_root_location
+from neve.model.snapshots import STAGED_WAP_ID, AddSnapshot, Snapshot, tree_root_location
 from neve.tree.entries import Manifest
 from neve.tree.tree_writer import assign_row_ids
 from neve.tree.write import ManifestListHeader
@@ -47,6 +52,8 @@ def commit(
     action: Action,
     *,
     branch: str = MAIN_BRANCH,
+    creates_branch: bool = False,
+    wap_id: str | None = None,
     properties: Mapping[str, str] | None = None,
     environment: Environment | None = None,
     files_of_this_commit: Collection[str] = (),
@@ -55,6 +62,9 @@ def commit(
     change_metadata: MetadataChange | None = None,
 ) -> Outcome:
     """Apply an action to a branch of a table; `properties` are added to the summary of the snapshot.
+
+    With `creates_branch`, a missing branch is created from main. With `wap_id`, the snapshot is only staged under this
+    id: it is added to the table, and the branch stays where it is until the change is published.
 
     `table` identifies the table; its metadata is read again. `files_of_this_commit` are files that were written for
     this action alone. They are deleted, together with everything that the commit wrote, once it is proven that nothing
@@ -71,7 +81,9 @@ def commit(
         table,
         action,
         branch,
-        dict(properties or {}),
+        creates_branch,
+        wap_id,
+        dict(properties or {}) | ({} if wap_id is None else {STAGED_WAP_ID: wap_id}),
         environment or Environment(),
         frozenset(files_of_this_commit),
         keep_files_if_rejected,
@@ -88,6 +100,9 @@ def commit(
 
 MetadataChange: TypeAlias = Callable[[TableMetadata], tuple[Sequence[Any], Sequence[Any]]]
 """Returns requirements and updates for the newest metadata of a table."""
+
+
+_RETENTION = ("max_ref_age_ms", "max_snapshot_age_ms", "min_snapshots_to_keep")  # of a branch or tag
 
 
 class _TableMissing(TableError):
@@ -117,6 +132,8 @@ class _Commit:
     table: Table
     action: Action
     branch: str
+    creates_branch: bool
+    wap_id: str | None
     properties: dict[str, str]
     environment: Environment
     files_of_this_commit: frozenset[str] = frozenset()
@@ -167,7 +184,8 @@ class _Commit:
         if are_different_tables(table_identity(table.metadata), table_identity(self.table.metadata)):
             raise _TableMissing(f"Table {name} was dropped and created again. Nothing was written to the new table.")
         self.table = table
-        base = CommitBase(table.io, to_neve_metadata(table.metadata, table.metadata_location), self.branch)
+        metadata = to_neve_metadata(table.metadata, table.metadata_location)
+        base = CommitBase(table.io, metadata, self.branch, self.creates_branch)
         same_id = base.metadata.snapshot_by_id(self.written_files.snapshot_id)
         if same_id is not None and tree_root_location(same_id) not in self.written_files.list_paths:
             # Another writer took the same snapshot id. Manifests contain the id, so they are written again.
@@ -222,14 +240,15 @@ class _Commit:
             added_rows=row_count,
         )
         ref = base.metadata.refs.get(base.branch)
-        names = ("max_ref_age_ms", "max_snapshot_age_ms", "min_snapshots_to_keep")
-        retention = {} if ref is None else {name: getattr(ref, name) for name in names}
+        retention = {} if ref is None else {name: getattr(ref, name) for name in _RETENTION}
         move = SetSnapshotRefUpdate(ref_name=base.branch, type="branch", snapshot_id=snapshot.snapshot_id, **retention)
         requirements = (
             AssertTableUUID(uuid=base.metadata.table_uuid),
-            AssertRefSnapshotId(ref=base.branch, snapshot_id=parent_id),
+            AssertRefSnapshotId(ref=base.branch, snapshot_id=None if ref is None else ref.snapshot_id),
         )
-        return PreparedSnapshot(snapshot, tuple(manifests), requirements, (AddSnapshot(snapshot=snapshot), move))
+        source = _proof_of_presence(action.source.snapshot_id) if isinstance(action, CherryPick) else ()
+        updates = (*source, AddSnapshot(snapshot=snapshot), *([move] if self.wap_id is None else []))
+        return PreparedSnapshot(snapshot, tuple(manifests), requirements, updates)
 
     def swap(self, prepared: PreparedSnapshot) -> Outcome | NotSwapped:
         """Ask the catalog to make the snapshot current."""
@@ -315,6 +334,15 @@ class _Commit:
 
     def observe(self, phase: Phase) -> None:
         self.environment.observe(phase, self.attempts)
+
+
+def _proof_of_presence(snapshot_id: int) -> tuple[Any, ...]:
+    """Return updates that change nothing, and fail if a snapshot has expired meanwhile: its files may be deleted."""
+    name, no_limits = f"neve-source-{snapshot_id}", dict.fromkeys(_RETENTION)
+    return (
+        SetSnapshotRefUpdate(ref_name=name, type="tag", snapshot_id=snapshot_id, **no_limits),
+        RemoveSnapshotRefUpdate(ref_name=name),
+    )
 
 
 def _assign_row_ids(

@@ -18,13 +18,14 @@ import pyarrow.compute as pc
 from pyiceberg.table.snapshots import Operation
 
 from neve.commit import actions
-from neve.commit.actions import Action, Overwrite, RemovedFiles, ReplacePartitions, RewriteFiles, RowDelta
+from neve.commit.actions import Action, CherryPick, Overwrite, RemovedFiles, ReplacePartitions, RewriteFiles, RowDelta
 from neve.commit.deletion_vectors import can_be_merged, concurrent_vectors
 from neve.commit.file_selection import file_identities
 from neve.commit.outcome import Check, Conflict, conflict_over
 from neve.commit.partition_set import PartitionSet
 from neve.commit.window import CommitBase, CommitRefused, Window
 from neve.errors import UnknownName
+from neve.plan.cherry_pick import replaces_partitions, why_already_applied
 from neve.plan.delete_index import match_deletes, referenced_paths
 from neve.plan.file_filter import RowFilter
 from neve.plan.metrics_filter import STATISTICS
@@ -104,6 +105,17 @@ def rules_of(action: Action, has_parent: bool = True) -> tuple[Rule, ...]:
             ]
         case RewriteFiles():
             rules = [(True, rewrite_arguments_fit), *((has_parent, rule) for rule in _REWRITE_RULES)]
+        case CherryPick():
+            replaces, has_start = (
+                has_parent and replaces_partitions(action.source),
+                action.start_snapshot_id is not None,
+            )
+            rules = [
+                (True, source_is_kept),
+                (has_parent, changes_are_applied_once),
+                (replaces and has_start, start_is_an_ancestor),
+                (replaces, no_new_files_in_replaced_partitions),
+            ]
     return (*INPUT_RULES, *(rule for is_required, rule in rules if is_required))
 
 
@@ -279,10 +291,12 @@ def _is_global(deletes: EntryTable) -> Any:
     return is_equality & np.isin(deletes.numpy("spec_id"), unpartitioned)
 
 
-def _scope(base: CommitBase, action: Overwrite | ReplacePartitions | RowDelta, for_deletes: bool = False) -> Scope:
+def _scope(
+    base: CommitBase, action: Overwrite | ReplacePartitions | RowDelta | CherryPick, for_deletes: bool = False
+) -> Scope:
     """Return the files that a check considers: in replaced partitions, or matching the filter of the command."""
-    if isinstance(action, ReplacePartitions):
-        if not action.added or base.specs.is_unpartitioned(action.added.spec_ids()[0]):
+    if isinstance(action, ReplacePartitions | CherryPick):
+        if not action.added or any(base.specs.is_unpartitioned(spec_id) for spec_id in action.added.spec_ids()):
             return None
         return PartitionSet.of(action.added, base.specs)
     row_filter = action.conflict_filter
@@ -312,7 +326,7 @@ def no_self_reference(window: Window, action: RowDelta) -> Conflict | None:
     return None
 
 
-def start_is_an_ancestor(window: Window, action: RowDelta) -> Conflict | None:
+def start_is_an_ancestor(window: Window, action: RowDelta | CherryPick) -> Conflict | None:
     """I. The snapshot that was planned on is in the history of the branch."""
     oldest = None
     for oldest in window.base.ancestors():  # newest first: most often it is the head
@@ -325,6 +339,30 @@ def start_is_an_ancestor(window: Window, action: RowDelta) -> Conflict | None:
         f"Snapshot {action.start_snapshot_id}, which the change was planned on, is not in the history of {branch!r}."
     )
     return Conflict(Check.ANCESTRY, message, action.start_snapshot_id)
+
+
+def source_is_kept(window: Window, action: CherryPick) -> Conflict | None:
+    """The cherry-picked snapshot has not expired: an expiry may be deleting its files."""
+    source_id = action.source.snapshot_id
+    if window.base.metadata.snapshot_by_id(source_id) is not None:
+        return None
+    return Conflict(Check.REQUIRED_FILES, f"Snapshot {source_id} has expired since it was read.", source_id)
+
+
+def changes_are_applied_once(window: Window, action: CherryPick) -> Conflict | None:
+    """The history has neither the cherry-picked snapshot, nor one that applied its changes."""
+    reason = why_already_applied(window.base.ancestors(), action.source)
+    message = f"Cannot cherry-pick snapshot {action.source.snapshot_id}: {reason}."
+    return None if reason is None else Conflict(Check.REPEATED, message, action.source.snapshot_id)
+
+
+def no_new_files_in_replaced_partitions(window: Window, action: CherryPick) -> Conflict | None:
+    """A. No data file was added to a replaced partition: its rows were not there to be replaced."""
+    scope = _scope(window.base, action)
+    may_hold = None if scope is None else scope.may_match_manifests
+    new = window.entries(frozenset(Operation), is_deletes=False, statuses=[Status.ADDED], may_hold=may_hold)
+    message = f"Partitions that snapshot {action.source.snapshot_id} replaced got other data files since it was made."
+    return conflict_over(Check.NEW_DATA, message, new, _is_in_scope(new, scope))
 
 
 def delete_kinds_fit(window: Window, action: Action) -> Conflict | None:

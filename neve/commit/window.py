@@ -24,7 +24,7 @@ from neve.io.paths import canonical_path_all
 from neve.model.metadata import TableMetadata
 from neve.model.partition import Specs
 from neve.model.properties import TableProperties, properties_of
-from neve.model.snapshots import Snapshot
+from neve.model.snapshots import Snapshot, snapshot_operation
 from neve.plan.metrics_filter import STATISTICS
 from neve.tree.entries import EntryTable, Manifest, Status
 from neve.tree.group_by_spec import entries_by_manifest
@@ -46,11 +46,15 @@ class CommitRefused(Exception):
 
 @dataclass(frozen=True)
 class CommitBase:
-    """The state of the table at one attempt: the newest metadata, and the head of the target branch."""
+    """The state of the table at one attempt: the newest metadata, and the head of the target branch.
+
+    With `creates_branch`, a branch that is missing starts at the head of main.
+    """
 
     io: FileIO
     metadata: TableMetadata
     branch: str = MAIN_BRANCH
+    creates_branch: bool = False
 
     @cached_property
     def specs(self) -> Specs:
@@ -67,6 +71,9 @@ class CommitBase:
     def parent(self) -> Snapshot | None:
         """The head of the branch; None only for a main branch without snapshots."""
         ref = self.metadata.refs.get(self.branch)
+        if ref is None and self.creates_branch:
+            ref = self.metadata.refs.get(MAIN_BRANCH)
+            return None if ref is None else self.metadata.snapshot_by_id(ref.snapshot_id)
         if ref is None:
             if self.branch == MAIN_BRANCH:
                 return None
@@ -152,9 +159,8 @@ class Window:
         return FIRST_SEQUENCE_NUMBER if start is None else start.sequence_number or FIRST_SEQUENCE_NUMBER
 
     def snapshots_with(self, operations: Collection[Operation]) -> tuple[Snapshot, ...]:
-        """Return the snapshots with one of these operations; one without a summary may have done anything."""
-        made_by = [s.summary.operation if s.summary is not None else Operation.OVERWRITE for s in self.snapshots]
-        return tuple(s for s, operation in zip(self.snapshots, made_by, strict=True) if operation in operations)
+        """Return the snapshots with one of these operations."""
+        return tuple(s for s in self.snapshots if snapshot_operation(s) in operations)
 
     def entries(
         self,

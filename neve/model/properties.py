@@ -187,9 +187,6 @@ class TableProperties:
     partition_summary_limit = Property(
         "write.summary.partition-limit", 0, _COUNT, "Most changed partitions that a snapshot summary lists one by one."
     )
-    wap_enabled = Property(
-        "write.wap.enabled", False, _BOOLEAN, "Checked and of no effect: commits are not staged. Use a branch instead."
-    )
 
     # --- Parquet ---
     parquet_codec = Property(
@@ -245,7 +242,7 @@ class TableProperties:
         "write.wap.enabled",
         False,
         _BOOLEAN,
-        "A session with spark.wap.id or spark.wap.branch stages its writes. Névé cannot, and refuses to write then.",
+        "A Spark session with spark.wap.id stages its writes of rows; with spark.wap.branch they go to that branch.",
     )
     reruns = Property(
         "neve.commit.reruns", 3, _COUNT, "Reruns of a row-level statement after a conflict; 0: it fails at once."

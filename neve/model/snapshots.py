@@ -13,12 +13,18 @@ from typing import Any, overload
 from pydantic import ConfigDict, Field, SerializeAsAny, ValidationError
 from pyiceberg.io import FileIO
 from pyiceberg.manifest import ManifestFile
+from pyiceberg.table.snapshots import Operation
 from pyiceberg.table.snapshots import Snapshot as IcebergSnapshot
 from pyiceberg.table.update import AddSnapshotUpdate as IcebergAddSnapshot
 
 from neve.errors import CorruptFile, UnsupportedFeature
 
 SnapshotRow = dict[str, Any]
+
+# Keys of a snapshot summary by which changes are staged, and published once they are audited.
+STAGED_WAP_ID = "wap.id"
+PUBLISHED_WAP_ID = "published-wap-id"
+SOURCE_SNAPSHOT_ID = "source-snapshot-id"  # the snapshot whose changes were applied again
 
 
 class Snapshot(IcebergSnapshot):
@@ -154,6 +160,16 @@ class Snapshots(Sequence[Snapshot]):
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Snapshots:
         return self  # rows are never changed in place
+
+
+def summary_value(snapshot: IcebergSnapshot, key: str) -> str | None:
+    """Return a value of the summary of a snapshot; None if it is missing."""
+    return None if snapshot.summary is None else snapshot.summary.additional_properties.get(key)
+
+
+def snapshot_operation(snapshot: IcebergSnapshot) -> Operation:
+    """Return the operation of a snapshot; one without a summary may have done anything, as an overwrite does."""
+    return Operation.OVERWRITE if snapshot.summary is None else snapshot.summary.operation
 
 
 def snapshot_row(snapshot: IcebergSnapshot, version: int = 2) -> SnapshotRow:

@@ -36,6 +36,7 @@ from neve.display.format import plural
 from neve.errors import TableError, UnknownName, UnsupportedFeature, UserError
 from neve.io.untrusted import translate_parse_errors
 from neve.ops.context import TableContext
+from neve.ops.destination import audited_branch
 from neve.ops.plan_scan import plan_snapshot_scan
 from neve.ops.results import milliseconds
 from neve.plan.file_filter import RowFilter
@@ -87,6 +88,8 @@ class Scan:
         if limit is not None and limit < 0:
             raise UserError(f"Give a limit of zero or more rows, not {limit}.")
         time = None if as_of is None else milliseconds(as_of, "as_of")
+        if (snapshot_id, ref, time) == (None, None, None):
+            ref = audited_branch(context)
         snapshot = context.snapshot(snapshot_id, ref, time)
         # A past snapshot or a tag is read with its own columns, a branch with the current ones.
         schema, refs = context.metadata.schema(), context.metadata.refs

@@ -23,10 +23,9 @@ from typing import Any, ClassVar, Generic, Self, TypeVar, cast
 from neve.commit.actions import Action
 from neve.commit.outcome import Committed, Outcome, Rejected, require_committed
 from neve.commit.summary import refuse_reserved_properties
-from neve.errors import UnsupportedFeature
 from neve.ops.context import TableContext
+from neve.ops.destination import Destination, destination_of
 from neve.ops.events import Step, emit
-from neve.run.spark.session import staging_options
 
 PlanT = TypeVar("PlanT")
 ResultT = TypeVar("ResultT")
@@ -168,15 +167,9 @@ class SnapshotVerb(Verb[PlanT, ResultT]):
         refuse_reserved_properties([name])
         return replace(self, properties={**self.properties, name: value})
 
-    def _refuse_staging(self, context: TableContext) -> None:
-        """Reject a write of rows that the session wants staged until it is audited: it would be visible at once."""
-        options = staging_options(context.running_spark()) if context.properties.write_audit_publish else ()
-        if options:
-            raise UnsupportedFeature(
-                f"Cannot stage the {self.title} in table {context.name}, as its property write.wap.enabled and "
-                f"{' and '.join(options)} in the Spark session ask for. Unset {options[0]}, and name a branch "
-                "in the write instead."
-            )
+    def _destination(self, context: TableContext) -> Destination:
+        """Return where the snapshot goes; maintenance takes no notice of what the session sets for writes of rows."""
+        return Destination(self.target_branch)
 
     def _commit(self, context: TableContext, plan: Any, written: Any, execution: Execution) -> Outcome:
         if written.action is None:
@@ -185,9 +178,27 @@ class SnapshotVerb(Verb[PlanT, ResultT]):
             return self._publish(context, plan, written, execution)
 
     def _publish(self, context: TableContext, plan: Any, written: PendingCommit, execution: Execution) -> Outcome:
+        destination = self._destination(context)
         return context.commit(
             cast(Action, written.action),
-            branch=self.target_branch,
+            branch=destination.branch,
+            creates_branch=destination.creates_branch,
+            wap_id=destination.wap_id,
             properties=self.properties,
             written_files=written.written_files,
         )
+
+
+@dataclass(frozen=True)
+class StageableVerb(SnapshotVerb[PlanT, ResultT]):
+    """A verb that writes rows. Its snapshot may be staged: it is in the table, but on no branch until published."""
+
+    _: KW_ONLY
+    wap_id: str | None = None
+
+    def stage(self, wap_id: str) -> Self:
+        """Stage the change under an id instead of changing main; `publish_changes(id)` publishes it."""
+        return replace(self, wap_id=wap_id)
+
+    def _destination(self, context: TableContext) -> Destination:
+        return destination_of(context, self.target_branch, self.wap_id)

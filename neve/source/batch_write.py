@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from uuid import uuid4
 
+from pyiceberg.table.snapshots import Snapshot
 from pyspark.sql import types as sp
 
 from neve.commit.actions import Append
@@ -46,13 +47,13 @@ class TableWrite:
     def of(cls, table: TableOptions, options: WriteOptions, schema: sp.StructType, overwrite: bool) -> TableWrite:
         """Prepare a write of rows with this schema; a schema that cannot be stored is rejected before any job runs."""
         context = table.context()
-        context.head(options.branch)
+        head = context.head(options.branch)  # an unknown branch is an error before any row is written
         file_options = FileOptions(target_file_size=options.target_file_size, is_sorted=False)
         target = WriteTarget.of(context.metadata, context.facts.io_properties, options=file_options)
         target.check()
         check_spark_schema(schema, target.file_schema)
         files = FileWriter(target, str(uuid4()), table_identity(context.metadata))
-        return cls(table, options, files, _change_without_files(context, options, overwrite))
+        return cls(table, options, files, _change_without_files(context, head, options, overwrite))
 
     @property
     def operation_name(self) -> str:
@@ -100,9 +101,11 @@ class TableWrite:
         delete_files(self.files.target.open_io(), paths)
 
 
-def _change_without_files(context: TableContext, options: WriteOptions, overwrite: bool) -> WriteAction:
+def _change_without_files(
+    context: TableContext, head: Snapshot | None, options: WriteOptions, overwrite: bool
+) -> WriteAction:
     if not overwrite:
         return Append()
     if options.overwrite_mode == "dynamic":
-        return partition_overwrite_of(context, options.isolation, options.branch)
-    return overwrite_of(context, options.overwrite_where, options.isolation, options.branch)
+        return partition_overwrite_of(head, options.isolation)
+    return overwrite_of(context, head, options.overwrite_where, options.isolation)

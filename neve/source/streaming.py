@@ -37,7 +37,7 @@ from neve.commit.outcome import Check, Conflict, Rejected, require_committed
 from neve.commit.window import CommitBase, Window
 from neve.errors import TableError
 from neve.model.pyiceberg_private import fields_by_id
-from neve.model.snapshots import Snapshot
+from neve.model.snapshots import Snapshot, snapshot_operation
 from neve.ops.context import TableContext
 from neve.ops.scan import Scan
 from neve.ops.write.append import with_added_files
@@ -116,7 +116,7 @@ class TableStream:
 
     def _adds_rows(self, snapshot: Snapshot) -> bool:
         """Return whether a snapshot adds rows to read; one that removes rows is rejected or skipped."""
-        operation = Operation.OVERWRITE if snapshot.summary is None else snapshot.summary.operation
+        operation = snapshot_operation(snapshot)
         skipped = {
             Operation.REPLACE: True,
             Operation.DELETE: self.options.skips_deletes,

@@ -24,6 +24,7 @@ from neve.catalog.entries import leave_note
 from neve.errors import UserError
 from neve.ops.context import LakeContext
 from neve.ops.results import one_row
+from neve.ops.write.cherry_pick import CherryPickSnapshot
 from neve.plan.partition_folders import FILE_FORMATS
 from neve.predicate.constants import ConstantKind, parse_constant, parse_instant, parse_time_zone
 from neve.predicate.sql_text import SqlToken, parse_sql, syntax_error
@@ -452,6 +453,16 @@ PROCEDURES: dict[str, Procedure] = {
         _fast_forward,
         ("branch", "to"),
         makes_builder=False,
+    ),
+    "cherrypick_snapshot": Procedure(
+        {"snapshot_id": _INTEGER},
+        lambda table, values: CherryPickSnapshot(table.context, values["snapshot_id"]),
+        ("snapshot_id",),
+    ),
+    "publish_changes": Procedure(
+        {"wap_id": _STRING},
+        lambda table, values: CherryPickSnapshot(table.context, wap_id=values["wap_id"]),
+        ("wap_id",),
     ),
     "ancestors_of": Procedure({"snapshot_id": _INTEGER}, _ancestors_of, makes_builder=False),
     "add_files": Procedure(

@@ -14,6 +14,7 @@ from pyspark.sql import DataFrame
 
 from neve.errors import UserError
 from neve.ops.context import LakeContext
+from neve.ops.destination import destination_of
 from neve.run.spark.input_rows import create_dataframe
 from neve.sql.insert import Insert
 from neve.sql.query import Query, register_query, translate_query_errors
@@ -63,7 +64,7 @@ class Explain:
 
 def _effect_of_insert(lake: LakeContext, statement: Insert, options: StatementOptions) -> str:
     table, branch = table_and_branch(lake, statement.table)
-    target = f"{table.name}, branch {options.on_branch(branch).branch or 'main'}"
+    target = f"{table.name}, {destination_of(table.context, options.on_branch(branch).branch or 'main', None)}"
     if statement.replace_where is not None:
         return f"Replace the rows of {target} where {statement.replace_where} by"
     if not statement.overwrites_partitions:

@@ -122,6 +122,17 @@ def _foreign_file(table: Table) -> Path:
     return Path(table.context.metadata.location.removeprefix("file://"), "data", "region=eu", "foreign.parquet")
 
 
+def _stage(*later: Callable[[Table], Any]) -> Callable[[Lake], None]:
+    """Stage an overwrite of partitions as `audit`; what is done later makes it no child of the current snapshot."""
+
+    def prepare(table: Table) -> None:
+        table.overwrite_partitions([{"id": 22, "region": "eu", "n": 0, "note": "x"}], stage="audit")
+        for act in later:
+            act(table)
+
+    return on_table(prepare)
+
+
 def _folder(lake: Lake) -> Path:
     return Path(lake.catalog.properties["warehouse"].removeprefix("file://"))
 
@@ -137,6 +148,9 @@ VERBS: dict[str, Callable[[Lake], Any]] = {
     "overwrite_partitions": on_table(
         lambda t: t.overwrite_partitions([{"id": 22, "region": "eu", "n": 0, "note": "x"}])
     ),
+    "append, staged": on_table(lambda t: t.append([{"id": 90, "region": "eu", "n": 0}], stage="audit")),
+    "publish_changes": on_table(lambda t: t.publish_changes("audit")),
+    "cherrypick_snapshot": on_table(lambda t: t.cherrypick_snapshot(t.context.metadata.snapshots[-2].snapshot_id)),
     "delete": statement(Statement("delete", FIRST)),
     "delete, copied": statement(Statement("delete", FIRST, mode="copy-on-write")),
     "delete of files": statement(Statement("drop", US)),
@@ -192,6 +206,8 @@ PREPARATIONS: tuple[tuple[Any, ...], ...] = (
     (_remove_table_and_files, "create_table"),
     (lambda lake: lake.drop_table("db.t"), "register_table"),
     (on_table(lambda t: t.create_branch("old", _first(t))), "drop_branch", "fast_forward"),
+    (_stage(), "publish_changes"),
+    (_stage(lambda t: t.append([{"id": 93, "region": "us", "n": 0}])), "cherrypick_snapshot"),
     (on_table(lambda t: t.iceberg.delete("region = 'us'")), "remove_dangling_deletes"),  # leaves the deletes of files
 )
 

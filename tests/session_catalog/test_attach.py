@@ -54,6 +54,26 @@ def test_a_query_joins_a_table_of_the_lake_with_a_table_of_the_session(spark, la
     spark.catalog.dropTempView("names")
 
 
+def test_a_session_has_its_writes_audited(spark, lake):
+    """As in Iceberg's own session catalog: by id, and by branch."""
+    spark.sql("ALTER TABLE lake.db.sales SET TBLPROPERTIES ('write.wap.enabled' = 'true')")
+    try:
+        spark.sql("SET spark.wap.id=nightly")
+        spark.sql("SELECT 4L AS id, 'us' AS region, 40 AS v").writeTo("lake.db.sales").append()
+        assert spark.table("lake.db.sales").count() == 3
+        spark.sql("RESET spark.wap.id")
+        spark.sql("CALL lake.system.publish_changes('db.sales', 'nightly')")
+        assert spark.table("lake.db.sales").count() == 4
+        spark.sql("SET spark.wap.branch=audit")
+        spark.sql("DELETE FROM lake.db.sales WHERE region = 'eu'")
+        assert spark.table("lake.db.sales").count() == 2
+        assert spark.read.option("branch", "main").table("lake.db.sales").count() == 4
+    finally:
+        spark.conf.unset("spark.wap.id")
+        spark.conf.unset("spark.wap.branch")
+    assert spark.table("lake.db.sales").count() == 4
+
+
 def test_parameters_of_a_query_are_sparks(spark, lake):
     assert rows(spark.sql("SELECT id FROM lake.db.sales WHERE v > :v", {"v": 15})) == [(2,), (3,)]
     assert rows(spark.sql("SELECT id FROM lake.db.sales WHERE v > ?", [25])) == [(3,)]

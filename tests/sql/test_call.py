@@ -289,7 +289,12 @@ def test_every_procedure_returns_the_columns_of_iceberg(spark_lake_of_peer, othe
         times = {s.snapshot_id: s.timestamp_ms for s in lake.table(name).context.metadata.snapshots}
         after_second = datetime.fromtimestamp((times[second] + 1) / 1000, UTC).isoformat(sep=" ")
         metadata = lake.table(name).context.iceberg.metadata_location
+        lake.table(name).append([{"id": 30, "v": 0}], stage="picked")
+        lake.table(name).append([{"id": 31, "v": 0}], stage="published")
+        picked = lake.table(name).context.metadata.snapshots[-2].snapshot_id
         calls = {
+            "cherrypick_snapshot": f"snapshot_id => {picked}",
+            "publish_changes": "wap_id => 'published'",
             "rewrite_position_delete_files": "options => map('rewrite-all', 'true')",
             "rewrite_data_files": "options => map('rewrite-all', 'true')",
             "rewrite_manifests": "use_caching => false",

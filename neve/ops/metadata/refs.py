@@ -67,7 +67,7 @@ def create_ref(
     snapshot = context.snapshot(snapshot_id)
     if snapshot is None:
         raise UserError(f"Cannot create the {kind} {name!r}: table {context.name} has no snapshot yet.")
-    _point_ref(context, name, snapshot.snapshot_id, SnapshotRefType(kind), retention)
+    point_ref(context, name, snapshot.snapshot_id, SnapshotRefType(kind), retention)
 
 
 def drop_ref(context: TableContext, name: str, kind: str) -> None:
@@ -88,7 +88,7 @@ def rollback_to_snapshot(context: TableContext, snapshot_id: int) -> None:
         raise UserError(
             f"Cannot roll table {context.name} back to snapshot {snapshot_id}: it is no ancestor of the current one."
         )
-    _point_ref(context, "main", snapshot_id)
+    point_ref(context, "main", snapshot_id)
 
 
 def set_current_snapshot(context: TableContext, snapshot_id: int | None = None, ref: str | None = None) -> None:
@@ -98,7 +98,7 @@ def set_current_snapshot(context: TableContext, snapshot_id: int | None = None, 
     snapshot = context.snapshot(snapshot_id, ref)
     if snapshot is None:
         raise UserError(f"Table {context.name} has no snapshot yet to make current.")
-    _point_ref(context, "main", snapshot.snapshot_id)
+    point_ref(context, "main", snapshot.snapshot_id)
 
 
 def fast_forward(context: TableContext, branch: str, to: str) -> None:
@@ -111,10 +111,10 @@ def fast_forward(context: TableContext, branch: str, to: str) -> None:
         raise UserError(
             f"Cannot fast-forward {branch!r} of table {context.name}: it has snapshots that {to!r} does not have."
         )
-    _point_ref(context, branch, snapshot.snapshot_id)
+    point_ref(context, branch, snapshot.snapshot_id)
 
 
-def _point_ref(
+def point_ref(
     context: TableContext,
     name: str,
     snapshot_id: int,

@@ -26,7 +26,7 @@ from neve.ops.results import ChangeResult
 from neve.ops.rows.apply_change import ChangeExecution
 from neve.ops.rows.changed_files import RowChange, WrittenChange, change_result
 from neve.ops.rows.target_rows import RowCondition, predicate_of
-from neve.ops.verb import Execution, PendingCommit, SnapshotVerb
+from neve.ops.verb import Execution, PendingCommit, StageableVerb
 from neve.plan.row_change import ChangePlan, Judge, Mode, split_fully_matching
 from neve.plan.scan import ScanPlan
 
@@ -46,7 +46,7 @@ class Settings:
 
 
 @dataclass(frozen=True)
-class RowStatement(SnapshotVerb[ChangePlan, R]):
+class RowStatement(StageableVerb[ChangePlan, R]):
     """A statement that changes rows of a table."""
 
     settings: Settings = field(default_factory=Settings)
@@ -186,7 +186,6 @@ class RowStatement(SnapshotVerb[ChangePlan, R]):
             RowCommand.UPDATE: context.properties.update_mode,
             RowCommand.MERGE: context.properties.merge_mode,
         }
-        self._refuse_staging(context)
         mode = cast(Mode, self.settings.mode or modes[self.command])
         version = context.metadata.format_version
         if mode == "merge-on-read" and version < 2:
@@ -226,5 +225,5 @@ class RowStatement(SnapshotVerb[ChangePlan, R]):
     def _scan_plan(self, context: TableContext, predicate: BooleanExpression | None) -> ScanPlan:
         facts = context.facts
         always = ("value_counts",) if facts.columns_that_may_be_missing(facts.schema) else ()
-        head = context.head(self.target_branch)
+        head = self._destination(context).head(context)
         return plan_snapshot_scan(context.io, context.metadata, head, where=predicate, always_read=always)

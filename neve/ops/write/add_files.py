@@ -51,7 +51,7 @@ from neve.model.values import to_comparable
 from neve.ops.context import TableContext
 from neve.ops.metadata.evolve import RequirementsAndUpdates
 from neve.ops.results import AddFilesResult
-from neve.ops.verb import Execution, PendingCommit, SnapshotVerb
+from neve.ops.verb import Execution, PendingCommit, StageableVerb
 from neve.plan.partition_folders import AddFilesPlan, FolderFields, filter_texts, plan_added_files
 from neve.predicate.constants import parse_time_zone
 from neve.run.foreign_files import ForeignFileReader
@@ -74,10 +74,10 @@ class DescribedFiles(PendingCommit):
 
 
 @dataclass(frozen=True)
-class AddFiles(SnapshotVerb[AddFilesPlan, AddFilesResult]):
+class AddFiles(StageableVerb[AddFilesPlan, AddFilesResult]):
     """Data files to add: `.plan()` and `.explain()` show them, `.execute()` adds them.
 
-    `.branch(name)` and `.snapshot_property(name, value)` are those of other writes.
+    `.branch(name)`, `.stage(id)` and `.snapshot_property(name, value)` are those of other writes.
     """
 
     source: str | Path | Sequence[str | Path] = ""
@@ -94,8 +94,8 @@ class AddFiles(SnapshotVerb[AddFilesPlan, AddFilesResult]):
             raise UserError(f"parallelism is {self.parallelism}; it must be at least 1.")
 
     def _plan(self, context: TableContext) -> AddFilesPlan:
-        self._refuse_staging(context)
-        context.head(self.target_branch)  # an unknown branch is an error before any file is read
+        destination = self._destination(context)
+        destination.head(context)  # an unknown branch is an error before any file is read
         zone = parse_time_zone(context.time_zone())
         fields = FolderFields(context.specs, context.metadata.default_spec_id, zone)
         fields.check(context.name)
@@ -112,7 +112,7 @@ class AddFiles(SnapshotVerb[AddFilesPlan, AddFilesResult]):
             raise UserError(f"Found no data files to add {where} {self.source}.")
         refuse_unreadable(plan.files["file_path"], context.metadata.location)
         if self.check_duplicate_files:
-            base = CommitBase(context.io, context.metadata, self.target_branch)
+            base = CommitBase(context.io, context.metadata, destination.branch, destination.creates_branch)
             if repeated := _files_in_table(base, plan.files):
                 raise _repeated_files_error(repeated, f"table {context.name} has them already")
         return plan
@@ -144,7 +144,8 @@ class AddFiles(SnapshotVerb[AddFilesPlan, AddFilesResult]):
         return DescribedFiles(entries, text, action=Append(entries))
 
     def _publish(self, context: TableContext, plan: AddFilesPlan, written: Any, execution: Execution) -> Outcome:
-        head, schema_id = context.head(self.target_branch), context.metadata.current_schema_id
+        destination, schema_id = self._destination(context), context.metadata.current_schema_id
+        head = destination.head(context)
 
         def check(base: CommitBase) -> Conflict | None:
             metadata = base.metadata
@@ -158,10 +159,12 @@ class AddFiles(SnapshotVerb[AddFilesPlan, AddFilesResult]):
 
         return context.commit(
             cast(Action, written.action),
-            branch=self.target_branch,
+            branch=destination.branch,
+            creates_branch=destination.creates_branch,
+            wap_id=destination.wap_id,
             properties=self.properties,
             extra_check=check,
-            change_metadata=_name_mapping_change(self.target_branch, written.name_mapping),
+            change_metadata=_name_mapping_change(destination.branch, written.name_mapping),
         )
 
     def _result(

@@ -14,12 +14,13 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 import pyarrow.compute as pc
+from pyiceberg.table.snapshots import Snapshot
 
 from neve.commit.actions import Append, Overwrite, ReplacePartitions
 from neve.commit.summary import refuse_reserved_properties
 from neve.ops.context import TableContext
 from neve.ops.results import WriteResult
-from neve.ops.verb import Execution, PendingCommit, SnapshotVerb
+from neve.ops.verb import Execution, PendingCommit, StageableVerb
 from neve.run.spark.input_rows import write_rows
 from neve.run.write.target import WriteTarget
 from neve.tree.entries import EntryTable
@@ -47,7 +48,7 @@ class WrittenRows(PendingCommit):
 
 
 @dataclass(frozen=True)
-class WriteRows(SnapshotVerb[WritePlan, WriteResult]):
+class WriteRows(StageableVerb[WritePlan, WriteResult]):
     """A verb that writes the caller's rows; it is not run again, as the rows may be readable only once."""
 
     rows: Any = None
@@ -62,13 +63,12 @@ class WriteRows(SnapshotVerb[WritePlan, WriteResult]):
         return 0
 
     @abstractmethod
-    def _action(self, context: TableContext) -> WriteAction:
-        """Return the action, without the files."""
+    def _action(self, context: TableContext, head: Snapshot | None) -> WriteAction:
+        """Return the action on a state with this newest snapshot, without the files."""
 
     def _plan(self, context: TableContext) -> WritePlan:
-        self._refuse_staging(context)
-        context.head(self.target_branch)  # an unknown branch is an error before any row is written
-        return WritePlan(self._action(context), WriteTarget.of(context.metadata, context.facts.io_properties))
+        head = self._destination(context).head(context)  # an unknown branch is an error before any row is written
+        return WritePlan(self._action(context, head), WriteTarget.of(context.metadata, context.facts.io_properties))
 
     def _write(self, context: TableContext, plan: WritePlan, execution: Execution) -> WrittenRows:
         with execution.phase("write"):
@@ -99,7 +99,7 @@ class AppendRows(WriteRows):
 
     title = "append"
 
-    def _action(self, context: TableContext) -> Append:
+    def _action(self, context: TableContext, head: Snapshot | None) -> Append:
         return Append()
 
 

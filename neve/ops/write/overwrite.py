@@ -27,6 +27,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pyiceberg.expressions import AlwaysTrue, BooleanExpression
+from pyiceberg.table.snapshots import Snapshot
 
 from neve.commit.actions import Overwrite, ReplacePartitions
 from neve.errors import UnknownName, UserError
@@ -46,8 +47,8 @@ class OverwriteRows(WriteRows):
 
     title = "overwrite"
 
-    def _action(self, context: TableContext) -> Overwrite:
-        return overwrite_of(context, self.where, self.isolation, self.target_branch)
+    def _action(self, context: TableContext, head: Snapshot | None) -> Overwrite:
+        return overwrite_of(context, head, self.where, self.isolation)
 
 
 @dataclass(frozen=True)
@@ -58,14 +59,17 @@ class OverwritePartitions(WriteRows):
 
     title = "partition overwrite"
 
-    def _action(self, context: TableContext) -> ReplacePartitions:
-        return partition_overwrite_of(context, self.isolation, self.target_branch)
+    def _action(self, context: TableContext, head: Snapshot | None) -> ReplacePartitions:
+        return partition_overwrite_of(head, self.isolation)
 
 
 def overwrite_of(
-    context: TableContext, where: str | BooleanExpression | None, isolation: str | None, branch: str
+    context: TableContext, head: Snapshot | None, where: str | BooleanExpression | None, isolation: str | None
 ) -> Overwrite:
-    """Return the action, still without its new files, that replaces all files inside `where`, or all files."""
+    """Return the action, still without its new files, that replaces all files inside `where`, or all files.
+
+    `head` is the newest snapshot of the branch that is written to.
+    """
     condition: BooleanExpression = AlwaysTrue()
     if where is not None:
         predicate = parse(where, context.metadata.schema(), time_zone=context.time_zone())
@@ -75,17 +79,17 @@ def overwrite_of(
                 "files. Use columns, literals, AND, OR, NOT, IN, BETWEEN, IS NULL and LIKE 'prefix%'."
             )
         condition = predicate.expression
-    checks = _conflict_checks(context, isolation, branch)
+    checks = _conflict_checks(head, isolation)
     return Overwrite(row_filter=condition, added_match_filter=where is not None, **checks)
 
 
-def partition_overwrite_of(context: TableContext, isolation: str | None, branch: str) -> ReplacePartitions:
+def partition_overwrite_of(head: Snapshot | None, isolation: str | None) -> ReplacePartitions:
     """Return the action, still without its new files, that replaces the partitions of these files."""
-    return ReplacePartitions(**_conflict_checks(context, isolation, branch))
+    return ReplacePartitions(**_conflict_checks(head, isolation))
 
 
-def _conflict_checks(context: TableContext, isolation: str | None, branch: str) -> dict[str, Any]:
-    serializable, head = is_serializable(isolation), context.head(branch)
+def _conflict_checks(head: Snapshot | None, isolation: str | None) -> dict[str, Any]:
+    serializable = is_serializable(isolation)
     return {
         "start_snapshot_id": head.snapshot_id if head and isolation else None,
         "no_conflicting_data": serializable,

@@ -22,17 +22,19 @@ from typing import Any, cast
 
 from pyiceberg.expressions import AlwaysTrue
 from pyiceberg.schema import Schema
+from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.table.update import AssertRefSnapshotId
 
 from neve.commit.actions import Action, Overwrite
 from neve.commit.outcome import Outcome
 from neve.commit.protocol import MetadataChange
-from neve.errors import CommitConflict
+from neve.errors import CommitConflict, UnsupportedFeature
 from neve.model.ddl import spec_of_terms
 from neve.model.metadata import TableMetadata
 from neve.model.properties import TableProperties
 from neve.model.replacement import Replacement
 from neve.ops.context import TableContext
+from neve.ops.destination import Destination
 from neve.ops.metadata.evolve import RequirementsAndUpdates, commit_updates, new_location
 from neve.ops.verb import NOTHING_TO_COMMIT, Execution
 from neve.ops.write.append import WritePlan, WriteRows, WrittenRows, with_added_files
@@ -81,13 +83,18 @@ class ReplaceTable(WriteRows):
 
     title = "replacement"
 
-    def _action(self, context: TableContext) -> Overwrite:
+    def _action(self, context: TableContext, head: Snapshot | None) -> Overwrite:
         return Overwrite(row_filter=AlwaysTrue())  # which the history shows; no file is left to be removed
 
     def _plan(self, context: TableContext) -> WritePlan:
-        self._refuse_staging(context)
+        if (destination := self._destination(context)) != Destination():
+            raise UnsupportedFeature(
+                f"Cannot stage the replacement of table {context.name} ({destination}), as its property "
+                "write.wap.enabled and the Spark session ask for: a table has one definition for all branches. Unset "
+                "spark.wap.id and spark.wap.branch first."
+            )
         metadata = self.replacement.applied_to(context.metadata)
-        return WritePlan(self._action(context), WriteTarget.of(metadata, context.facts.io_properties))
+        return WritePlan(self._action(context, context.head()), WriteTarget.of(metadata, context.facts.io_properties))
 
     def _write(self, context: TableContext, plan: WritePlan, execution: Execution) -> WrittenRows:
         with execution.phase("write"):

@@ -38,7 +38,7 @@ FIELD_ID_OPTION = "spark.sql.parquet.fieldId.read.enabled"
 _DOUBLE_QUOTED = ("spark.sql.ansi.enabled", "spark.sql.ansi.doubleQuotedIdentifiers")  # both, or it has no effect
 
 _LOCAL_MASTER = re.compile(r"local(?:\[\s*(?P<threads>\d+|\*)\s*(?:,.*)?\])?$")
-_STAGING_OPTIONS = ("spark.wap.id", "spark.wap.branch")
+WAP_ID_OPTION, WAP_BRANCH_OPTION = "spark.wap.id", "spark.wap.branch"
 
 _JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 _LOG4J_CONFIG = Path(__file__).with_name("log4j2.properties")
@@ -54,9 +54,11 @@ def resolve_session(existing: SparkSession | None = None) -> SparkSession:
     return spark
 
 
-def staging_options(spark: SparkSession | None) -> tuple[str, ...]:
-    """Return the options by which a session asks for staged writes; none without a session."""
-    return () if spark is None else tuple(name for name in _STAGING_OPTIONS if spark.conf.get(name, None))
+def audit_options(spark: SparkSession | None) -> tuple[str | None, str | None]:
+    """Return the WAP id and the branch by which a session has its writes audited; None for those that are not set."""
+    if spark is None:
+        return None, None
+    return spark.conf.get(WAP_ID_OPTION, None) or None, spark.conf.get(WAP_BRANCH_OPTION, None) or None
 
 
 def prepare_session(spark: SparkSession) -> tuple[str, ...]:
