@@ -18,6 +18,7 @@ from __future__ import annotations
 import logging
 import os
 import re
+import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping
@@ -26,6 +27,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Lock
+from typing import Any
 from uuid import uuid4
 
 from pyspark.logger import PySparkLogger
@@ -100,8 +102,13 @@ def local_session(master: str = "local[*]", options: Mapping[str, str] | None = 
     builder = SparkSession.builder.master(master).appName("neve")
     for name, value in settings.items():
         builder = builder.config(name, value)
-    with _environment_variables(
-        JAVA_HOME=str(launcher_home(find_java())), SPARK_LOCAL_IP="127.0.0.1", PYTHONPATH=os.pathsep.join(python_path)
+    with (
+        _environment_variables(
+            JAVA_HOME=str(launcher_home(find_java())),
+            SPARK_LOCAL_IP="127.0.0.1",
+            PYTHONPATH=os.pathsep.join(python_path),
+        ),
+        _no_forgotten_java(),
     ):
         # The workers start long after this call, so the interpreter they use stays set.
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
@@ -176,6 +183,32 @@ def _environment_variables(**variables: str) -> Iterator[None]:
         for name in variables:
             os.environ.pop(name)
         os.environ.update({name: value for name, value in before.items() if value is not None})
+
+
+@contextmanager
+def _no_forgotten_java() -> Iterator[None]:
+    """Stop the Java that PySpark has launched if the block is interrupted before they are connected.
+
+    PySpark removes the file that both meet at; without it, Java fails in a way that never ends.
+    """
+    from pyspark import SparkContext, java_gateway  # noqa: PLC0415 - PySpark for Connect alone does not have them
+
+    launched: list[subprocess.Popen[bytes]] = []
+    launch = java_gateway.Popen
+
+    def launch_and_remember(*command: Any, **options: Any) -> subprocess.Popen[bytes]:
+        launched.append(launch(*command, **options))
+        return launched[-1]
+
+    java_gateway.Popen = launch_and_remember  # type: ignore[misc, assignment]
+    try:
+        yield
+    except BaseException:
+        for process in launched if SparkContext._gateway is None else ():
+            process.kill()
+        raise
+    finally:
+        java_gateway.Popen = launch  # type: ignore[misc]
 
 
 @dataclass(frozen=True)

@@ -137,3 +137,26 @@ def test_threads_are_quiet_each_for_itself(heard: Heard):
         elsewhere.run(logger.error, "elsewhere")
     logger.error("after")
     assert [record.getMessage() for record in heard.records] == ["elsewhere", "after"]
+
+
+_INTERRUPTED_START = """
+import psutil
+from pyspark import java_gateway
+from neve.run.spark.session import local_session
+
+class Interrupted:
+    def sleep(self, seconds):
+        raise KeyboardInterrupt
+
+java_gateway.time = Interrupted()  # which waits for Java to answer
+try:
+    local_session("local[1]")
+except KeyboardInterrupt:
+    _, left = psutil.wait_procs(psutil.Process().children(recursive=True), timeout=20)
+    print([process.name() for process in left])
+"""
+
+
+def test_an_interrupt_before_java_answers_leaves_no_java_behind():
+    ended = subprocess.run([sys.executable, "-c", _INTERRUPTED_START], capture_output=True, text=True, check=False)
+    assert ended.stdout.strip() == "[]", ended.stderr
