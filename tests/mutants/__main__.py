@@ -1,8 +1,10 @@
 """Change the sources one place at a time, and see whether a test notices.
 
 Usage: `python -m tests.mutants FOLDER`, or `make mutants`. FOLDER holds what was recorded by `covering_tests`, and the
-results, so that an interrupted run continues. A mutant that was killed is not tried again while its module stays as it
-is. Ends with a table, and fails if fewer than 95 % were killed, or if a survivor has no reason in `survivors.toml`.
+results, so that an interrupted run continues. A mutant that was killed is not tried again while its function stays as
+it is: `killed.txt` has their keys, so that a run on another machine continues too. Delete lines there, or the
+file, to try them again. Ends with a table, and fails if fewer than 95 % were killed, or if a survivor has no reason in
+`survivors.toml`.
 """
 
 from __future__ import annotations
@@ -15,19 +17,19 @@ import sys
 import time
 import tomllib
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from hashlib import sha256
 from pathlib import Path
 from shutil import rmtree
 from tempfile import gettempdir
 
 from tests.mutants.covering_tests import ROOT, CoveringTest, choose_tests, mutated_modules, read_covering_tests
-from tests.mutants.mutation_operators import Mutant, mutants_of
+from tests.mutants.mutation_operators import Mutant, keyed, mutants_of
 from tests.mutants.one_mutant import preload_libraries, run_tests_on
 
 REASONS = Path(__file__).with_name("survivors.toml")
+KILLED = Path(__file__).with_name("killed.txt")
 WANTED = 0.95
 # First a few quick tests, then, if all pass, more of them.
 ROUNDS = ((6.0, 40), (60.0, 400))
@@ -60,39 +62,47 @@ class Ledger:
             file.write(json.dumps(vars(result)) + "\n")
 
 
-def key_of(mutant: Mutant) -> str:
-    """Return a name for a mutant that changes when its module does."""
-    return f"{mutant.name} @{sha256((ROOT / mutant.path).read_bytes()).hexdigest()[:12]}"
+def read_killed() -> dict[str, Result]:
+    """Return the mutants that earlier runs have killed, here or elsewhere."""
+    keys = KILLED.read_text().split() if KILLED.exists() else []
+    return {key: Result(key, "killed") for key in keys}
 
 
-def waiting(mutants: Iterable[Mutant], done: dict[str, Result]) -> list[Mutant]:
+def write_killed(mutants: Mapping[str, Mutant], results: Mapping[str, Result]) -> None:
+    """Record which of the mutants that exist are killed."""
+    keys = sorted(key for key in mutants if key in results and results[key].outcome == "killed")
+    KILLED.write_text("".join(f"{key}\n" for key in keys))
+
+
+def waiting(mutants: Mapping[str, Mutant], done: Mapping[str, Result]) -> dict[str, Mutant]:
     """Return the mutants that have to be tried: those that were not killed before."""
-    return [m for m in mutants if done.get(key_of(m), Result("", "")).outcome != "killed"]
+    return {key: m for key, m in mutants.items() if done.get(key, Result("", "")).outcome != "killed"}
 
 
-def try_all(mutants: list[Mutant], tests: dict[tuple[str, int], list[CoveringTest]], ledger: Ledger) -> None:
+def try_all(mutants: Mapping[str, Mutant], tests: dict[tuple[str, int], list[CoveringTest]], ledger: Ledger) -> None:
     """Run the tests of each mutant, several mutants at a time."""
-    running: dict[int, tuple[Mutant, int, int]] = {}  # by process: the mutant, the round, its number of tests
-    queue = [(m, 0) for m in reversed(mutants)]
+    running: dict[int, tuple[str, int, int]] = {}  # by process: the key of the mutant, the round, its number of tests
+    queue = [(key, 0) for key in reversed([*mutants])]
     started, ended = time.monotonic(), 0
     while queue or running:
         while queue and len(running) < RUNNING:
-            mutant, number = queue.pop()
+            key, number = queue.pop()
+            mutant = mutants[key]
             chosen = choose_tests(tests_of(mutant, tests), mutant.path, *ROUNDS[number])
             if not chosen:
-                ledger.add(Result(key_of(mutant), "not covered"))
+                ledger.add(Result(key, "not covered"))
                 continue
-            running[run_in_child(mutant, chosen, ROUNDS[number][0])] = (mutant, number, len(chosen))
+            running[run_in_child(mutant, chosen, ROUNDS[number][0])] = (key, number, len(chosen))
         if not running:
             break
         process, status = os.wait()
-        mutant, number, count = running.pop(process)
+        key, number, count = running.pop(process)
         clean_up_after(process)
         is_killed = status != 0
-        if not is_killed and number + 1 < len(ROUNDS) and len(tests_of(mutant, tests)) > count:
-            queue.append((mutant, number + 1))
+        if not is_killed and number + 1 < len(ROUNDS) and len(tests_of(mutants[key], tests)) > count:
+            queue.append((key, number + 1))
             continue
-        ledger.add(Result(key_of(mutant), "killed" if is_killed else "survived", count))
+        ledger.add(Result(key, "killed" if is_killed else "survived", count))
         ended += 1
         if ended % 25 == 0:
             minutes = (time.monotonic() - started) / 60
@@ -136,24 +146,19 @@ def clean_up_after(process: int) -> None:
     rmtree(scratch_of(process), ignore_errors=True)
 
 
-def table_of(mutants: list[Mutant], results: dict[str, Result], reasons: dict[str, str]) -> Iterator[str]:
+def table_of(mutants: Mapping[str, Mutant], results: Mapping[str, Result], reasons: Mapping[str, str]) -> Iterator[str]:
     """Yield the lines of the report: counts by folder, then the survivors."""
     counts: dict[str, Counter[str]] = {}
-    for mutant in mutants:
-        outcome = results.get(key_of(mutant), Result("", "not tried")).outcome
+    for key, mutant in mutants.items():
+        outcome = results.get(key, Result("", "not tried")).outcome
         counts.setdefault(str(Path(mutant.path).parent), Counter())[outcome] += 1
     yield f"{'folder':28} {'mutants':>8} {'killed':>8} {'survived':>9} {'not covered':>12} {'killed %':>9}"
     for folder, found in (*sorted(counts.items()), ("all", sum(counts.values(), Counter()))):
         share = 100 * found["killed"] / max(found.total(), 1)
         line = f"{folder:28} {found.total():8} {found['killed']:8} {found['survived']:9} {found['not covered']:12}"
         yield f"{line} {share:9.1f}"
-    for mutant in survivors(mutants, results):
+    for mutant in waiting(mutants, results).values():
         yield f"{mutant.name}\n    {mutant.text}\n    {reasons.get(mutant.place, 'no reason given')}"
-
-
-def survivors(mutants: list[Mutant], results: dict[str, Result]) -> list[Mutant]:
-    """Return the mutants that no test noticed."""
-    return [m for m in mutants if results.get(key_of(m), Result("", "not tried")).outcome != "killed"]
 
 
 def tell(*lines: str) -> None:
@@ -165,18 +170,21 @@ def tell(*lines: str) -> None:
 def main() -> None:
     """Try the mutants that have not been killed yet, and report."""
     folder = Path(sys.argv[1])
-    mutants = [m for module in mutated_modules() for m in mutants_of(module, ROOT)]
-    wanted = [m for m in mutants if len(sys.argv) < 3 or sys.argv[2] in m.path]
+    mutants = keyed([m for module in mutated_modules() for m in mutants_of(module, ROOT)])
+    wanted = {key: m for key, m in mutants.items() if len(sys.argv) < 3 or sys.argv[2] in m.path}
     ledger = Ledger(folder / "results.jsonl")
     preload_libraries()
     tests = existing_tests(read_covering_tests(folder))
-    try_all(waiting(wanted, ledger.read()), tests, ledger)
+    try:
+        try_all(waiting(wanted, read_killed() | ledger.read()), tests, ledger)
+    finally:
+        results = read_killed() | ledger.read()
+        write_killed(mutants, results)
     reasons = {
         place: reason for group in tomllib.loads(REASONS.read_text()).values() for place, reason in group.items()
     }
-    results = ledger.read()
     tell(*table_of(wanted, results, reasons))
-    alive = survivors(wanted, results)
+    alive = [*waiting(wanted, results).values()]
     stale = reasons.keys() - {m.place for m in alive} if wanted == mutants else set()
     for place in sorted(stale):
         tell(f"survivors.toml: {place} does not survive, or does not exist any more")

@@ -7,8 +7,10 @@ them changes no behaviour that a test could see.
 from __future__ import annotations
 
 import ast
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
+from hashlib import sha256
 from pathlib import Path
 
 COMPARISONS = {
@@ -41,6 +43,7 @@ class Mutant:
     end: int
     statement_line: int
     text: str  # the line as it is
+    code: str  # hash of the function around it, or of the module outside functions
 
     @property
     def place(self) -> str:
@@ -49,7 +52,7 @@ class Mutant:
 
     @property
     def name(self) -> str:
-        """A name that stays the same while the module does."""
+        """Where the mutant is now, and what it changes."""
         return f"{self.path}:{self.line}:{self.column} {self.kind} {self.before} → {self.after}"
 
     def apply(self, source: bytes) -> bytes:
@@ -62,6 +65,21 @@ def mutants_of(path: Path, root: Path) -> list[Mutant]:
     return sorted(_Finder(path.read_bytes(), str(path.relative_to(root))).find(), key=lambda m: (m.start, m.after))
 
 
+def keyed(mutants: list[Mutant]) -> dict[str, Mutant]:
+    """Return mutants by a key that stays the same while the function around them does, wherever it moves in its module.
+
+    Mutants of one function are numbered in the order of its text.
+    """
+    numbers: Counter[str] = Counter()
+    by_key = {}
+    for mutant in mutants:
+        function = f"{mutant.path} {mutant.code}"
+        numbers[function] += 1
+        text = f"{function} {numbers[function]} {mutant.kind} {mutant.before} {mutant.after}"
+        by_key[sha256(text.encode()).hexdigest()[:16]] = mutant
+    return by_key
+
+
 class _Finder:
     def __init__(self, source: bytes, path: str) -> None:
         self.source, self.path, self.tree = source, path, ast.parse(source)
@@ -70,6 +88,9 @@ class _Finder:
         for line in lines:
             self.starts.append(self.starts[-1] + len(line))
         self.lines = [line.decode().strip() for line in lines]
+        functions = [node for node in ast.walk(self.tree) if isinstance(node, ast.FunctionDef)]
+        self.functions = [(*self._span(node), _hash_of(node)) for node in functions]
+        self.module = _hash_of(self.tree)
         # The first line of the innermost statement at each line.
         statements = [node for node in ast.walk(self.tree) if isinstance(node, ast.stmt)]
         ordered = sorted(statements, key=lambda node: node.lineno)
@@ -135,11 +156,17 @@ class _Finder:
         line = self.source.count(b"\n", 0, start) + 1
         column = start - self.starts[line - 1]
         before, text = self.source[start:end].decode(), self.lines[line - 1]
-        return Mutant(self.path, line, column, kind, before, after, start, end, self.statements[line], text)
+        around = [code for first, last, code in self.functions if first <= start < last]  # the outermost comes first
+        code = around[0] if around else self.module
+        return Mutant(self.path, line, column, kind, before, after, start, end, self.statements[line], text, code)
 
-    def _span(self, node: ast.expr) -> tuple[int, int]:
+    def _span(self, node: ast.expr | ast.stmt) -> tuple[int, int]:
         assert node.end_lineno is not None and node.end_col_offset is not None
         return self._offset(node.lineno, node.col_offset), self._offset(node.end_lineno, node.end_col_offset)
 
     def _offset(self, line: int, column: int) -> int:
         return self.starts[line - 1] + column
+
+
+def _hash_of(node: ast.AST) -> str:
+    return sha256(ast.dump(node).encode()).hexdigest()[:16]
