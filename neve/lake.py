@@ -29,6 +29,7 @@ from neve.ops.context import LakeContext, SqlSession
 from neve.ops.events import Step, emit
 from neve.ops.metadata.create_table import SchemaLike, create_table
 from neve.ops.metadata.drop_table import DropResult, drop_table
+from neve.ops.write.snapshot_folder import snapshot_folder
 from neve.run.spark.session import resolve_session
 from neve.sql import run as run_sql
 from neve.table import Table
@@ -154,6 +155,24 @@ class Lake:
         registered = register_table(self.catalog, name, metadata_location)
         leave_note(self.catalog, registered)
         return Table(self.context.of_table(registered))
+
+    def snapshot_folder(
+        self,
+        source: str | Path,
+        name: str | tuple[str, ...],
+        *,
+        location: str | None = None,
+        properties: Mapping[str, str] | None = None,
+        file_format: str = "parquet",
+    ) -> Table:
+        """Make a table of the Parquet, ORC or Avro files in a folder; they stay where they are, and are never deleted.
+
+        Folders such as `day=2026-01-01` become identity partition fields. New data goes to the table's own location.
+        """
+        created, _ = snapshot_folder(
+            self.context, source, name, location=location, properties=properties, file_format=file_format
+        )
+        return Table(created)
 
     def sql(
         self,

@@ -25,6 +25,7 @@ from neve.errors import UserError
 from neve.ops.context import LakeContext
 from neve.ops.results import one_row
 from neve.ops.write.cherry_pick import CherryPickSnapshot
+from neve.ops.write.snapshot_folder import snapshot_folder
 from neve.plan.partition_folders import FILE_FORMATS
 from neve.predicate.constants import ConstantKind, parse_constant, parse_instant, parse_time_zone
 from neve.predicate.sql_text import SqlToken, parse_sql, syntax_error
@@ -66,8 +67,8 @@ class Procedure:
 
     @property
     def all_arguments(self) -> dict[str, Argument]:
-        """All arguments in order, the table first."""
-        return {"table": _TABLE, **self.arguments}
+        """All arguments in order, the table first if it has no other place."""
+        return self.arguments if "table" in self.arguments else {"table": _TABLE, **self.arguments}
 
 
 @dataclass(repr=False)
@@ -273,14 +274,29 @@ def _remove_orphan_files(table: Table, values: ArgumentValues) -> Any:
 
 def _add_files(table: Table, values: ArgumentValues) -> Any:
     """Add the files of a folder, which is named as Spark names it: `parquet`.`/folder`."""
+    file_format, folder = _format_and_folder("add_files", values)
+    options = {name: value for name, value in values.items() if name not in ("table", "source_table")}
+    return table.add_files(folder, file_format=file_format, **options)
+
+
+def _snapshot(lake: LakeContext, values: ArgumentValues) -> CalledTable:
+    """Make a table of the files of a folder."""
+    file_format, folder = _format_and_folder("snapshot", values)
+    options = {name: value for name, value in values.items() if name not in ("table", "source_table")}
+    created, added = snapshot_folder(
+        lake, folder, identifier(lake, values["table"]), file_format=file_format, **options
+    )
+    return CalledTable(created, one_row(imported_files_count=pa.scalar(added.files_added, pa.int64())))
+
+
+def _format_and_folder(procedure: str, values: ArgumentValues) -> tuple[str, str]:
     file_format, *folder = values["source_table"]
     if len(folder) != 1 or file_format.upper() not in FILE_FORMATS:
         raise UserError(
-            f"CALL add_files adds the files of a folder, not those of table {'.'.join((file_format, *folder))}: give "
+            f"CALL {procedure} adds the files of a folder, not those of table {'.'.join((file_format, *folder))}: give "
             "source_table => '`parquet`.`/folder`', with parquet, orc or avro."
         )
-    options = {name: value for name, value in values.items() if name not in ("table", "source_table")}
-    return table.add_files(folder[0], file_format=file_format, **options)
+    return file_format.lower(), folder[0]
 
 
 def _rewrite_table_path(table: Table, values: ArgumentValues) -> Any:
@@ -474,6 +490,19 @@ PROCEDURES: dict[str, Procedure] = {
         },
         _add_files,
         ("source_table",),
+    ),
+    "snapshot": Procedure(
+        {
+            "source_table": _FILES,
+            "table": _TABLE,
+            "location": _STRING,
+            "properties": _STRING_MAP,
+            "parallelism": _INTEGER,
+        },
+        _snapshot,
+        ("source_table",),
+        makes_builder=False,
+        adds_table=True,
     ),
     "register_table": Procedure(
         {"metadata_file": _STRING}, _register_table, ("metadata_file",), makes_builder=False, adds_table=True

@@ -7,15 +7,14 @@ from dataclasses import dataclass, field, replace
 
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
-from pyspark.sql import DataFrame
-from pyspark.sql.types import StructField, StructType
+from pyspark.sql.types import StructType
 
 from neve.errors import CommitUnknown
 from neve.model.properties import properties_of
 from neve.model.replacement import Replacement
 from neve.ops.context import LakeContext
+from neve.ops.metadata.create_table import columns_of, schema_of
 from neve.ops.metadata.create_table import create_table as create_iceberg_table
-from neve.ops.metadata.create_table import schema_of
 from neve.ops.metadata.drop_table import drop_table as drop_iceberg_table
 from neve.ops.write.replace_table import ReplaceTable as ReplaceRows
 from neve.ops.write.replace_table import replace_definition, replacement_of
@@ -73,11 +72,6 @@ class CreateTable:
             properties=self.properties,
         )
         return Table(created)
-
-
-def columns_of(rows: DataFrame) -> StructType:
-    """Return the columns of a query; a table made of it takes nulls in all of them."""
-    return StructType([StructField(f.name, f.dataType, True) for f in rows.schema.fields])
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ def test_every_public_verb_is_in_the_list():
 
 def test_no_listed_verb_has_an_exemption():
     assert not {*BY_OTHER_NAMES} & {*VERBS}
-    assert {*BY_OTHER_NAMES} <= {*vars(Table)}
+    assert {*BY_OTHER_NAMES} <= {*vars(Table), *vars(Lake)}
 
 
 def _is_verb(name: str, part: object) -> bool:

@@ -129,7 +129,7 @@ def test_wrong_arguments_are_rejected_and_nothing_happens(lake, text: str, messa
 
 def test_every_procedure_takes_a_table_first_and_no_options(lake):
     for name, procedure in PROCEDURES.items():
-        assert next(iter(procedure.all_arguments)) == "table", name
+        assert next(iter(procedure.all_arguments)) == ("source_table" if name == "snapshot" else "table"), name
         with pytest.raises(UserError, match="CALL takes no option 'branch'"):
             lake.sql(f"CALL system.{name}('db.t')", branch="x")
 
@@ -322,8 +322,8 @@ def test_every_procedure_returns_the_columns_of_iceberg(spark_lake_of_peer, othe
             kinds = rows.schema.types if procedure != "ancestors_of" else ()  # ours are times, theirs milliseconds
             values = [{n: ids.get(v, v) for n, v in row.items() if n != "timestamp"} for row in rows.to_pylist()]
             answers.setdefault(procedure, []).append((rows.column_names, kinds, values))
-    # add_files needs a folder: tests/peers/test_added_files.py
-    assert answers.keys() == PROCEDURES.keys() - {"remove_dangling_deletes", "add_files"}
+    # These need a folder: tests/peers/test_added_files.py, tests/ops/test_snapshot_folder.py
+    assert answers.keys() == PROCEDURES.keys() - {"remove_dangling_deletes", "add_files", "snapshot"}
     sizes = ("rewritten_bytes_count", "added_bytes_count")  # of files by two writers
     for procedure, (ours, theirs) in answers.items():
         assert ours[:2] == theirs[:2], procedure

@@ -18,6 +18,8 @@ from pyiceberg.io.pyarrow import UnsupportedPyArrowTypeException
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table.sorting import UNSORTED_SORT_ORDER, SortOrder
+from pyspark.sql import DataFrame
+from pyspark.sql.types import StructField
 from pyspark.sql.types import StructType as SparkStruct
 
 import neve.catalog as tables
@@ -73,3 +75,8 @@ def schema_of(schema: SchemaLike, format_version: int) -> Schema:
         return with_fresh_ids(schema_without_ids(schema, format_version))
     except (TypeError, ValueError, UnsupportedPyArrowTypeException) as e:
         raise UserError(f"Cannot make a table of format version {format_version} from an Arrow schema: {e}") from e
+
+
+def columns_of(rows: DataFrame) -> SparkStruct:
+    """Return the columns of a DataFrame; a table made of it takes nulls in all of them."""
+    return SparkStruct([StructField(f.name, f.dataType, True) for f in rows.schema.fields])

@@ -1,0 +1,95 @@
+"""Make a table of the data files in a folder of another engine: they stay where they are, and nothing is copied.
+
+The table has the columns that Spark finds in the files, and an identity partition field for each level of folders such
+as `day=2026-01-01`. New data goes to the table's own location. Maintenance deletes no file of the folder, as the table
+has the property `gc.enabled=false`.
+
+Isolation: fails if the name is taken. Without the files, the table is dropped again.
+Writes: table metadata, and one manifest.
+
+>>> import pyarrow.parquet as pq
+>>> folder = Path("old/region=eu")
+>>> folder.mkdir(parents=True)
+>>> pq.write_table(pa.table({"id": [7, 8]}), folder / "part-0.parquet")
+>>> lake = LakeContext(t.context.catalog, t.context.spark, lambda: None)
+>>> snapshot_folder(lake, "old", "db.copied")[1].summary
+'2 rows added, 1 file added to 1 partition'
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path, PurePosixPath
+from urllib.parse import unquote, urlsplit
+
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame
+
+from neve.errors import CommitUnknown, UserError
+from neve.io.paths import scheme_of
+from neve.ops.context import LakeContext, TableContext
+from neve.ops.metadata.create_table import columns_of, create_table
+from neve.ops.metadata.drop_table import drop_table
+from neve.ops.results import AddFilesResult
+from neve.ops.write.add_files import AddFiles
+from neve.plan.partition_folders import FILE_FORMATS
+from neve.run.spark.session import quiet_errors
+
+SNAPSHOT_PROPERTIES = {"gc.enabled": "false", "snapshot": "true"}  # those that Iceberg sets
+
+
+def snapshot_folder(
+    lake: LakeContext,
+    source: str | Path,
+    name: str | tuple[str, ...],
+    *,
+    location: str | None = None,
+    properties: Mapping[str, str] | None = None,
+    file_format: str = "parquet",
+    parallelism: int | None = None,
+) -> tuple[TableContext, AddFilesResult]:
+    """Create a table over the files of a folder; return it, and what was added."""
+    if file_format.upper() not in FILE_FORMATS:
+        raise UserError(f"Cannot make a table of files of format {file_format!r}. Give parquet, orc or avro.")
+    folder = str(source) if scheme_of(str(source)) else os.path.abspath(source)
+    try:
+        with quiet_errors():
+            rows = lake.spark().read.format(file_format).option("mergeSchema", "true").load(folder)
+            partition_names = _partition_names(rows, folder)
+    except (PySparkException, Py4JJavaError) as e:  # PySpark leaves errors of tasks as they are
+        raise UserError(f"Cannot find the columns of the {file_format} files in {folder}: {_reason(e)}") from e
+    created = create_table(
+        lake,
+        name,
+        columns_of(rows),
+        [f"`{each.replace('`', '``')}`" for each in partition_names],
+        location=location,
+        properties={**SNAPSHOT_PROPERTIES, **(properties or {})},
+    )
+    try:
+        added = AddFiles(created, source=folder, file_format=file_format, parallelism=parallelism).execute()
+    except CommitUnknown:
+        raise  # the files may have been added
+    except BaseException:
+        drop_table(lake.catalog, name)
+        raise
+    return created.refreshed(), added
+
+
+def _reason(error: Exception) -> str:
+    cause = error.java_exception if isinstance(error, Py4JJavaError) else None
+    while cause is not None and cause.getCause() is not None:
+        cause = cause.getCause()
+    return str(error if cause is None else cause.getMessage()).split("\n", 1)[0]
+
+
+def _partition_names(rows: DataFrame, folder: str) -> list[str]:
+    """Return the names in the folders that lead to the first file: `day=2026-01-01/region=eu` has two."""
+    files = rows.inputFiles()
+    if not files:
+        raise UserError(f"Found no data files in {folder}.")
+    root, path = (PurePosixPath(unquote(urlsplit(text).path)) for text in (folder, files[0]))
+    folders = path.parts[len(root.parts) : -1]
+    return [name for name, is_partition, _ in (each.partition("=") for each in folders) if is_partition]

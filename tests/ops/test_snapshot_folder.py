@@ -1,0 +1,81 @@
+"""A folder of another engine becomes a table: with the rows that Spark reads from it, and nothing deletes its files."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+import neve
+from neve import UserError
+
+ROWS = [(i, f"note {i}", ("eu", "us/west", None)[i % 3], i % 2) for i in range(30)]
+COLUMNS = "id bigint, note string, region string, shard int"
+
+
+def folder_of(spark: SparkSession, path: Path, file_format: str, *by: str) -> str:
+    spark.createDataFrame(ROWS, COLUMNS).write.format(file_format).partitionBy(*by).save(str(path))
+    return str(path)
+
+
+def rows_in(frame: Any) -> Counter[Any]:
+    return Counter(tuple(row) for row in frame.select("id", "note", "region", "shard").collect())
+
+
+@pytest.mark.parametrize(
+    ("file_format", "by"), [("parquet", ("region", "shard")), ("parquet", ()), ("orc", ("shard",))], ids=str
+)
+def test_the_table_has_the_rows_and_the_partitions_of_the_folder(spark_lake, spark, tmp_path, file_format, by):
+    folder = folder_of(spark, tmp_path / "day=1" / "src", file_format, *by)
+    t = spark_lake.snapshot_folder(folder, "db.s", file_format=file_format)
+    assert rows_in(t.to_spark()) == rows_in(spark.read.format(file_format).load(folder)) == Counter(ROWS)
+    assert [field.name for field in t.context.metadata.spec().fields] == [*by]
+    assert not t.context.metadata.location.startswith(Path(folder).as_uri())
+    assert t.verify().is_sound
+
+
+def test_no_file_of_the_folder_is_ever_deleted(spark_lake, spark, tmp_path):
+    folder = folder_of(spark, tmp_path / "src", "parquet", "region")
+    before = sorted(Path(folder).rglob("*"))
+    t = spark_lake.snapshot_folder(folder, "db.s")
+    t.delete().where("region = 'eu'").execute()
+    t.update().set("note", "'x'").where("id < 5").execute()
+    t.rewrite_data_files().option("rewrite-all", True).execute()
+    with pytest.raises(UserError, match=r"gc\.enabled"):
+        t.expire_snapshots().retain_last(1).older_than(1 << 42).execute()
+    spark_lake.drop_table("db.s")
+    assert sorted(Path(folder).rglob("*")) == before
+
+
+def test_call_snapshot_counts_the_files(spark_lake, spark, tmp_path):
+    folder = folder_of(spark, tmp_path / "src", "parquet", "region")
+    text = f"CALL system.snapshot('`parquet`.`{folder}`', 'db.s', properties => map('owner', 'me'))"
+    called = spark_lake.sql(text)
+    files = len([*Path(folder).rglob("*.parquet")])
+    assert called.output_rows.to_pylist() == [{"imported_files_count": files}]
+    properties = spark_lake.table("db.s").context.metadata.properties
+    assert {"owner": "me", "snapshot": "true", "gc.enabled": "false"}.items() <= properties.items()
+
+
+def test_a_folder_that_does_not_fit_leaves_no_table(spark_lake, spark, tmp_path):
+    folder = Path(folder_of(spark, tmp_path / "src", "parquet", "region"))
+    next(folder.rglob("*.parquet")).write_bytes(b"PAR1 no footer PAR1")
+    with pytest.raises(neve.NeveError):
+        spark_lake.snapshot_folder(folder, "db.s")
+    assert "db.s" not in spark_lake.tables()
+
+
+@pytest.mark.parametrize(
+    ("source", "options", "message"),
+    [
+        ("nothing", {}, "Cannot find the columns of the parquet files in .*nothing"),
+        (".", {"file_format": "csv"}, "files of format 'csv'. Give parquet, orc or avro"),
+    ],
+)
+def test_what_is_no_folder_of_files_is_one_error(spark_lake, tmp_path, source, options, message):
+    with pytest.raises(UserError, match=message):
+        spark_lake.snapshot_folder(tmp_path / source, "db.s", **options)
+    assert spark_lake.tables() == []
