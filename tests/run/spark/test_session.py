@@ -154,6 +154,8 @@ try:
 except KeyboardInterrupt:
     _, left = psutil.wait_procs(psutil.Process().children(recursive=True), timeout=20)
     print([process.name() for process in left])
+    for process in left:
+        process.kill()
 """
 
 
