@@ -40,7 +40,15 @@ _LONG_LISTS = re.compile(
 
 
 # Where quotes or comments may end elsewhere than the pattern says, or where our own names would be taken for a list.
-_UNCERTAIN = re.compile(r"""/\*|\br['"]|__neve_list_""", re.IGNORECASE)
+_UNCERTAIN = re.compile(r"""/\*|\\\n|\br['"]|__neve_list_""", re.IGNORECASE)
+
+# What Spark reads as one piece: quoted text, a name (no r'…' begins with its end), and marks of comments and hints.
+_PIECES = re.compile(
+    r"""[rR]'[^']*'|[rR]"[^"]*"|\w+|'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|`[^`]*`
+        |--(?:\\\n|[^\r\n])*|/\*\+?|\*/""",
+    re.VERBOSE | re.DOTALL,
+)
+_COMMENT_MARKS = re.compile(r"/\*(?!\+)|\*/")
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,6 +190,7 @@ def column_references(roots: Iterable[exp.Expression]) -> Iterator[list[str]]:
 
 def _sqlglot_tokens(text: str) -> list[Any]:
     """Tokenize SQL text; a first token that would begin a statement becomes a name, as Spark allows such columns."""
+    text = _blank_comments(text)
     tokens = _SPARK.tokenize(text)
     if not tokens or tokens[0].token_type not in _STATEMENTS:
         return tokens
@@ -190,6 +199,48 @@ def _sqlglot_tokens(text: str) -> list[Any]:
         others = _SPARK.tokenize(f"{text[: first.start]}{' ' * len(first.text)}{text[first.end + 1 :]}")
     name = type(first)(TokenType.VAR, first.text, first.line, first.col, first.start, first.end, first.comments)
     return [name, *others]
+
+
+def _blank_comments(text: str) -> str:
+    """Replace comments and hints by blanks, so that positions stay: sqlglot would end some elsewhere than Spark."""
+    if "--" not in text and "/*" not in text:
+        return text
+    parts, end = [], 0
+    for start, stop in _comments(text):
+        parts += [text[end:start], re.sub(r"[^\n]", " ", text[start:stop])]
+        end = stop
+    return "".join([*parts, text[end:]])
+
+
+def _comments(text: str) -> Iterator[tuple[int, int]]:
+    """Yield where comments and hints begin and end in Spark.
+
+    A backslash at the end of a line continues `--` in the next line. Comments in brackets can be nested. A hint is made
+    of tokens: what is quoted or a comment in it does not end it.
+    """
+    at, hint = 0, None
+    while (piece := _PIECES.search(text, at)) is not None:
+        start, at = piece.span()
+        if piece[0] == "/*":
+            at = _end_of_comment(text, start)
+        if piece[0] == "/*+" and hint is None:
+            hint = start
+        elif piece[0] == "*/" and hint is not None:
+            yield hint, at
+            hint = None
+        elif piece[0].startswith(("--", "/*")) and hint is None:
+            yield start, at
+    if hint is not None:
+        raise TokenError("A hint is not closed")
+
+
+def _end_of_comment(text: str, start: int) -> int:
+    depth = 0
+    for mark in _COMMENT_MARKS.finditer(text, start):
+        depth += 1 if mark[0] == "/*" else -1
+        if depth == 0:
+            return mark.end()
+    raise TokenError("A comment is not closed")
 
 
 _TOKEN_KINDS = {

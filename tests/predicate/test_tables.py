@@ -47,6 +47,39 @@ def test_tables_are_found_where_they_are_read(text, found):
 
 
 @pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("a -- b\n c", "a c"),
+        ("a -- b\r c", "a c"),
+        ("a -- b \\\n c\n d", "a d"),
+        ("a -- b \\\r\n c", "a c"),
+        ("a -- b \\\n", "a"),
+        ("a --\\\\\n b -- \\ \n c", "a c"),
+        ("a - - b '--' `--` \"--\"", "a - - b '--' `--` \"--\""),
+        ("a /* b /* c */ d */ e", "a e"),
+        ("a /*/* b */ c */ d", "a d"),
+        ("a /*/ b */ c", "a c"),
+        ("a /* ' */ b", "a b"),
+        ("a /* -- */ b", "a b"),
+        ("a -- /* b\n c", "a c"),
+        ("a /* /*+ */ b", "a b"),
+        ("a /*+ b('*/', `*/`, \"*/\", r'\\') -- */\n /* */ */ c", "a c"),
+        (r"a r'\' -- '", r"a r'\'"),
+        (r"bar'\' -- '", r"bar '\' -- '"),
+        (r"a 'it''s -- \' -- ' -- b", r"a 'it' 's -- \' -- '"),
+    ],
+)
+def test_comments_and_hints_end_where_spark_ends_them(text, expected):
+    assert " ".join(token.text for token in tokenize_sql(text)) == expected
+
+
+@pytest.mark.parametrize("text", ["a /* b", "a /* b /* c */", "a /*+ b", "a /*+ b /* */", "a /*+ b '*/'"])
+def test_a_comment_that_is_not_closed_is_an_error(text):
+    with pytest.raises(UserError, match="not closed"):
+        tokenize_sql(text)
+
+
+@pytest.mark.parametrize(
     ("text", "found"),
     [
         ("WITH x AS (SELECT 1 FROM db.a) SELECT * FROM X", ["db.a"]),

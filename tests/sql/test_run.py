@@ -50,6 +50,19 @@ def test_a_query_joins_tables_of_the_lake_with_views_of_the_caller(lake, spark):
     spark.catalog.dropTempView("mine")
 
 
+@pytest.mark.parametrize(
+    "comment", ["-- c\n", "-- \\\n", "-- \\\r\n", "/* /* */ */", "/*/* */ */", "/* /*+ */", "-- /*\n"]
+)
+def test_comments_hide_of_a_condition_what_they_hide_in_spark(lake, spark, comment):
+    for id_ in range(4, 10):
+        lake.sql(f"INSERT INTO db.sales VALUES ({id_}, 'eu', 0)")
+    condition = f"id > 0 {comment} AND id > 5"
+    expected = [tuple(row) for row in spark.sql(f"SELECT id FROM range(10) WHERE {condition}").collect()]
+    assert rows(lake, f"SELECT id FROM db.sales WHERE {condition}") == expected
+    lake.sql(f"DELETE FROM db.sales WHERE {condition}")
+    assert len(sales(lake)) == 9 - len(expected)
+
+
 def test_a_query_leaves_no_view_behind_and_reads_later(lake, spark):
     before = names_in(spark)
     found = lake.sql("SELECT sum(v) AS total FROM db.sales")
