@@ -287,6 +287,10 @@ def features(text: str) -> set[str]:
         ("explode(a)", {"has_generator"}),
         ("posexplode_outer(a)", {"has_generator"}),
         ("name LIKE ANY ('a%', 'b%')", set()),
+        ("name NOT ILIKE SOME ('a%', 'b%')", set()),
+        ("name LIKE max(b)", {"has_aggregate"}),
+        ("name ILIKE ANY (max(b), 'b%')", {"has_aggregate"}),
+        ("name LIKE `any`(b)", {"has_aggregate"}),
         ("array_max(a) + greatest(a, b) + element_at(map('k', 1), 'k')", set()),
         ("'sum(a)'", set()),
         ("count", set()),
@@ -304,6 +308,7 @@ def test_functions_of_chance_are_named_outside_of_subqueries_only():
         "monotonically_increasing_id",
         "random",
     )
+    assert features_of("a LIKE uuid() AND b ILIKE randstr(3)").nondeterministic == ("randstr", "uuid")
     assert features_of("random = 'rand()' AND current_date() > x").nondeterministic == ()
 
 
