@@ -17,6 +17,7 @@ A name can choose the state: `db.t VERSION AS OF 3`, `VERSION AS OF 'audit'`, `T
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
@@ -119,7 +120,7 @@ def register_views(
     """
     reads: dict[tuple[object, ...], tuple[str, TableRead]] = {}
 
-    ambiguous = [text for text in texts if '"' in text or "\\" in text]
+    ambiguous = [text for text in texts if re.search(r'["\\]|\$\{', text)]
 
     def view(name: TableName) -> str | None:
         if any(parses_text_differently(spark(), text) for text in ambiguous):

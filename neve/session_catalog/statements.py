@@ -24,7 +24,7 @@ from neve.predicate.column_names import quote_name
 from neve.predicate.sql_text import SqlToken
 from neve.predicate.table_references import TableName
 from neve.run.spark.input_rows import as_dataframe
-from neve.run.spark.session import is_classic
+from neve.run.spark.session import is_classic, substitute_variables
 from neve.session_catalog.session_lakes import SessionLakes
 from neve.sql import run
 from neve.sql.query import QUERY_KEYWORDS, prepare_text
@@ -60,6 +60,8 @@ class Target:
 
 def run_sql(lakes: SessionLakes, in_spark: RunInSpark, text: str, args: Parameters = None) -> DataFrame:
     """Run a statement in the lake that it is about, or in Spark."""
+    if isinstance(text, str) and "${" in text:
+        text = substitute_variables(lakes.spark, text)
     reader = _reader_of(text)
     if reader is None or reader.word is None or not lakes.mentions_lake(reader.words):
         return in_spark(text, args)

@@ -59,6 +59,14 @@ def test_parameters_of_a_query_are_sparks(spark, lake):
     assert rows(spark.sql("SELECT id FROM lake.db.sales WHERE v > ?", [25])) == [(3,)]
 
 
+def test_variables_are_replaced_in_every_statement(spark, lake):
+    spark.conf.set("neve.region", "us")
+    assert rows(spark.sql("SELECT id FROM lake.db.sales WHERE region = '${neve.region}'")) == [(2,)]
+    spark.sql("DELETE FROM lake.db.sales WHERE region = '${neve.region}'")
+    assert [row[0] for row in sales(spark)] == [1, 3]
+    spark.conf.unset("neve.region")
+
+
 def test_frames_stand_in_a_query_by_placeholders(spark, lake, views):
     chosen = spark.createDataFrame([(1,), (2,)], "id bigint")
     found = spark.sql("SELECT s.id FROM lake.db.sales s JOIN {d} d ON s.id = d.id WHERE s.v > {v}", d=chosen, v=15)
