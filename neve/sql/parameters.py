@@ -101,7 +101,7 @@ def sql_literal(value: Any, name: str) -> str:  # noqa: PLR0911 - one for each t
         case float():
             return f"CAST('{'NaN' if math.isnan(value) else value}' AS DOUBLE)"
         case str():
-            return _text_literal(value)
+            return _text_literal(value, name)
         case bytes() | bytearray():
             return f"X'{value.hex().upper()}'"
         case Decimal() if (literal := _decimal_literal(value)) is not None:
@@ -122,8 +122,13 @@ def sql_literal(value: Any, name: str) -> str:  # noqa: PLR0911 - one for each t
     )
 
 
-def _text_literal(value: str) -> str:
-    return f"'{value}'" if _PLAIN_TEXT.fullmatch(value) else f"CAST(X'{value.encode().hex().upper()}' AS STRING)"
+def _text_literal(value: str, name: str) -> str:
+    if _PLAIN_TEXT.fullmatch(value):
+        return f"'{value}'"
+    try:
+        return f"CAST(X'{value.encode().hex().upper()}' AS STRING)"
+    except UnicodeEncodeError as e:
+        raise UserError(f"Cannot pass {name}: {value[e.start]!r} in the text is half of a character.") from None
 
 
 def _decimal_literal(value: Decimal) -> str | None:

@@ -143,6 +143,9 @@ def test_every_statement_takes_parameters(lake):
         ("SELECT ?", [Decimal("1" * 39)], "parameter 1 .* 38 digits"),
         ("SELECT :a", {"a": Decimal("NaN")}, "38 digits"),
         ("SELECT :a", {"a": [timedelta(1)]}, "of type timedelta"),
+        ("SELECT :a", {"a": "b\ud800"}, r"Cannot pass :a: '\\ud800' in the text is half of a character"),
+        ("SELECT ?", [["b", "\udfff"]], "parameter 1: .* half of a character"),
+        ("DELETE FROM db.t WHERE s = :a", {"a": "\udc00\ud800"}, "half of a character"),
     ],
 )
 def test_a_wrong_parameter_is_an_error(lake, text, args, message):
