@@ -27,6 +27,26 @@ Parameters: TypeAlias = Mapping[str, Any] | Sequence[Any]
 
 _PLAIN_TEXT = re.compile(r"[\w .,:;/@#%&()+*=<>!?|-]*", re.ASCII)  # no quotes, no escapes, no ${variables}
 _MAX_DIGITS = 38
+# A colon after one of these begins a parameter; after another name, as in `v:field`, it begins a path.
+_WORDS_BEFORE_VALUES = (
+    *(
+        "AND",
+        "OR",
+        "NOT",
+        "CASE",
+        "WHEN",
+        "THEN",
+        "ELSE",
+        "LIKE",
+        "ILIKE",
+        "RLIKE",
+        "REGEXP",
+        "ESCAPE",
+        "IN",
+        "BETWEEN",
+    ),
+    *("DIV", "SELECT", "DISTINCT", "WHERE", "HAVING", "ON", "BY", "LIMIT", "OFFSET", "OF"),
+)
 
 
 def bind_parameters(text: str, parameters: Parameters | None) -> str:
@@ -48,7 +68,7 @@ def _named_edits(text: str, parameters: Mapping[str, Any]) -> Iterator[Edit]:
         if name.name not in parameters:
             raise _marker_error(text, marker, name, f"args has no value for :{name.name}")
         unused.pop(name.name, None)
-        yield marker.start, name.end, sql_literal(parameters[name.name], f":{name.name}")
+        yield _edit(text, marker.start, name.end, sql_literal(parameters[name.name], f":{name.name}"))
     if unused:
         raise UserError(f"The statement has no parameter :{next(iter(unused))}. Remove it from args.")
 
@@ -60,7 +80,7 @@ def _positional_edits(text: str, parameters: Sequence[Any]) -> Iterator[Edit]:
             raise _marker_error(text, marker, name, "args is a list, so write the parameter as ?")
         if count > len(parameters):
             raise _marker_error(text, marker, marker, f"args has only {len(parameters)} values")
-        yield marker.start, marker.end, sql_literal(parameters[count - 1], f"parameter {count}")
+        yield _edit(text, marker.start, marker.end, sql_literal(parameters[count - 1], f"parameter {count}"))
     if count < len(parameters):
         raise UserError(f"The statement has {count} parameters, but args has {len(parameters)} values.")
 
@@ -77,12 +97,23 @@ def _markers(text: str) -> Iterator[tuple[SqlToken, SqlToken | None]]:
             depth += word.text.count("<") - word.text.count(">")
         elif word.matches("?"):
             yield word, None
-        elif word.matches(":") and following is not None and following.is_name:
-            touches_name = (
-                before is not None and before.end == word.start and (before.is_name or before.matches(")", "]"))
-            )
-            if not touches_name:
-                yield word, following
+        elif word.matches(":") and following is not None and following.is_name and not _begins_path(words, at):
+            yield word, following
+
+
+def _begins_path(words: Sequence[SqlToken], at: int) -> bool:
+    """Return whether a colon directly follows a name or an expression in brackets, as in `v:field`."""
+    before = words[at - 1] if at else None
+    if before is None or before.end < words[at].start:
+        return False
+    is_keyword = before.matches(*_WORDS_BEFORE_VALUES) and not (at > 1 and words[at - 2].matches("."))
+    return (before.is_name and not is_keyword) or before.matches(")", "]")
+
+
+def _edit(text: str, start: int, end: int, literal: str) -> Edit:
+    """Return the edit that replaces a marker; the literal never becomes a part of the word before it."""
+    before = text[start - 1 : start]
+    return start, end, f" {literal}" if before.isalnum() or before == "_" else literal
 
 
 def _marker_error(text: str, first: SqlToken, last: SqlToken, problem: str) -> UserError:
