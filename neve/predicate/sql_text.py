@@ -114,7 +114,7 @@ class SqlToken:
 def tokenize_sql(text: str, label: str = "SQL") -> tuple[SqlToken, ...]:
     """Split SQL text in Spark's dialect into tokens, without comments."""
     try:
-        return tuple(_convert_tokens(text, _sqlglot_tokens(text)))
+        return tuple(_join_doubled_quotes(_convert_tokens(text, _sqlglot_tokens(text))))
     except TokenError as e:
         raise _unterminated_error(label, text, e) from None
 
@@ -265,6 +265,20 @@ def _convert_tokens(text: str, tokens: Iterable[Any]) -> Iterator[SqlToken]:
         for word in re.finditer(r"\S+", written):  # some versions of sqlglot make one token of GROUP BY
             start = token.start + word.start()
             yield SqlToken(kind, word[0], word[0].upper(), start, start + len(word[0]))
+
+
+def _join_doubled_quotes(tokens: Iterable[SqlToken]) -> list[SqlToken]:
+    """Join strings that touch each other: 'a''b' is one string with a quote in it."""
+    joined: list[SqlToken] = []
+    for token in tokens:
+        last, quote = joined[-1] if joined else token, token.text[0]
+        is_second = token.kind is last.kind is TokenKind.STRING and last.end == token.start
+        if is_second and quote == last.text[0] and quote in "'\"":
+            value = f"{last.value}{quote}{token.value}"
+            joined[-1] = SqlToken(TokenKind.STRING, last.text + token.text, value, last.start, token.end)
+        else:
+            joined.append(token)
+    return joined
 
 
 def _parse_error(label: str, text: str, error: ParseError) -> UserError:

@@ -66,11 +66,29 @@ def test_tables_are_found_where_they_are_read(text, found):
         ("a /*+ b('*/', `*/`, \"*/\", r'\\') -- */\n /* */ */ c", "a c"),
         (r"a r'\' -- '", r"a r'\'"),
         (r"bar'\' -- '", r"bar '\' -- '"),
-        (r"a 'it''s -- \' -- ' -- b", r"a 'it' 's -- \' -- '"),
+        (r"a 'it''s -- \' -- ' -- b", r"a 'it''s -- \' -- '"),
     ],
 )
 def test_comments_and_hints_end_where_spark_ends_them(text, expected):
     assert " ".join(token.text for token in tokenize_sql(text)) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "values"),
+    [
+        ("'a''b'", ["a'b"]),
+        ("''''", ["'"]),
+        ("'a''''b''c'", ["a''b'c"]),
+        ('"a""b"', ['a"b']),
+        (r"'a\''''", ["a''"]),
+        ("'a' 'b'", ["a", "b"]),
+        ("'a'\"b\"", ["a", "b"]),
+        ("r'a''b'", ["a", "b"]),
+        ("r'a'r'b'", ["a", "b"]),
+    ],
+)
+def test_a_doubled_quote_is_a_quote_in_a_string(text, values):
+    assert [token.value for token in tokenize_sql(text)] == values
 
 
 @pytest.mark.parametrize("text", ["a /* b", "a /* b /* c */", "a /*+ b", "a /*+ b /* */", "a /*+ b '*/'"])
