@@ -49,18 +49,18 @@ _WORDS_BEFORE_VALUES = (
 )
 
 
-def bind_parameters(text: str, parameters: Parameters | None) -> str:
-    """Replace the markers in a text by literals; every marker needs a value, and every value a marker."""
+def bind_parameters(text: str, parameters: Parameters | None, *, allows_unused: bool = False) -> str:
+    """Replace the markers in a text by literals; every marker needs a value, and every value should have a marker."""
     if parameters is None:
         return text
     if isinstance(parameters, Mapping):
-        return apply_edits(text, _named_edits(text, parameters))
+        return apply_edits(text, _named_edits(text, parameters, allows_unused))
     if isinstance(parameters, Sequence) and not isinstance(parameters, str | bytes):
-        return apply_edits(text, _positional_edits(text, parameters))
+        return apply_edits(text, _positional_edits(text, parameters, allows_unused))
     raise UserError(f"Give args as a dict for :name or as a list for ?, not as {type(parameters).__name__}.")
 
 
-def _named_edits(text: str, parameters: Mapping[str, Any]) -> Iterator[Edit]:
+def _named_edits(text: str, parameters: Mapping[str, Any], allows_unused: bool) -> Iterator[Edit]:
     unused = dict(parameters)
     for marker, name in _markers(text):
         if name is None:
@@ -69,11 +69,11 @@ def _named_edits(text: str, parameters: Mapping[str, Any]) -> Iterator[Edit]:
             raise _marker_error(text, marker, name, f"args has no value for :{name.name}")
         unused.pop(name.name, None)
         yield _edit(text, marker.start, name.end, sql_literal(parameters[name.name], f":{name.name}"))
-    if unused:
+    if unused and not allows_unused:
         raise UserError(f"The statement has no parameter :{next(iter(unused))}. Remove it from args.")
 
 
-def _positional_edits(text: str, parameters: Sequence[Any]) -> Iterator[Edit]:
+def _positional_edits(text: str, parameters: Sequence[Any], allows_unused: bool) -> Iterator[Edit]:
     count = 0
     for count, (marker, name) in enumerate(_markers(text), 1):
         if name is not None:
@@ -81,7 +81,7 @@ def _positional_edits(text: str, parameters: Sequence[Any]) -> Iterator[Edit]:
         if count > len(parameters):
             raise _marker_error(text, marker, marker, f"args has only {len(parameters)} values")
         yield _edit(text, marker.start, marker.end, sql_literal(parameters[count - 1], f"parameter {count}"))
-    if count < len(parameters):
+    if count < len(parameters) and not allows_unused:
         raise UserError(f"The statement has {count} parameters, but args has {len(parameters)} values.")
 
 
