@@ -133,7 +133,7 @@ def function_calls(tokens: Sequence[SqlToken], *, qualified: bool = False) -> li
         is_like, is_qualified = (at > 0 and tokens[at - 1].matches(*words) for words in (_LIKE_OPERATORS, (".",)))
         is_call = tokens[at].is_name and not (is_like and tokens[at].matches(*_QUANTIFIERS))
         if is_call and tokens[at + 1].matches("(") and is_qualified == qualified:
-            calls.append((tokens[at].name.lower(), at))
+            calls.append((tokens[at].value.lower(), at))
     return calls
 
 

@@ -18,15 +18,22 @@ from enum import Enum
 from typing import Any
 
 from sqlglot import TokenType, exp
-from sqlglot.dialects.dialect import Dialect
+from sqlglot.dialects.spark import Spark
 from sqlglot.errors import ParseError, TokenError
 
 from neve.errors import UserError
 from neve.predicate.normalize import MAX_DEPTH
 
-_SPARK = Dialect.get_or_raise("spark")
-_COMMANDS = frozenset(_SPARK.tokenizer_class.COMMANDS)  # sqlglot reads all that follows these as one token
-_STATEMENTS = _COMMANDS | {*_SPARK.parser_class.STATEMENT_PARSERS} - {TokenType.SEMICOLON}
+
+class _SqlDialect(Spark):
+    """Spark's SQL, with every word as a token; Spark's tokenizer in sqlglot makes one of all that follows a SHOW."""
+
+    class Tokenizer(Spark.Tokenizer):
+        COMMANDS = set[TokenType]()  # noqa: RUF012
+
+
+_SPARK = _SqlDialect()
+_STATEMENTS = {*Spark.Tokenizer.COMMANDS, *Spark.Parser.STATEMENT_PARSERS} - {TokenType.SEMICOLON}
 _SHORTEST_LIST = 2_000  # characters that a thousand literals have at least
 _MAX_SHOWN_CHARACTERS = 100  # of the line with an error
 
@@ -190,13 +197,10 @@ def column_references(roots: Iterable[exp.Expression]) -> Iterator[list[str]]:
 
 def _sqlglot_tokens(text: str) -> list[Any]:
     """Tokenize SQL text; a first token that would begin a statement becomes a name, as Spark allows such columns."""
-    text = _blank_comments(text)
-    tokens = _SPARK.tokenize(text)
+    tokens = _SPARK.tokenize(_blank_comments(text))
     if not tokens or tokens[0].token_type not in _STATEMENTS:
         return tokens
     first, *others = tokens
-    if first.token_type in _COMMANDS:
-        others = _SPARK.tokenize(f"{text[: first.start]}{' ' * len(first.text)}{text[first.end + 1 :]}")
     name = type(first)(TokenType.VAR, first.text, first.line, first.col, first.start, first.end, first.comments)
     return [name, *others]
 

@@ -345,6 +345,12 @@ def test_a_text_may_begin_with_a_column_named_like_a_statement(name):
     assert with_views(f"{name} IN (SELECT a FROM db.t u)") == f"{name} IN (SELECT a FROM `view_t` u)"
 
 
+@pytest.mark.parametrize("word", ["show", "fetch", "execute", "rename", "add jar", "explain", "call", "use", "kill"])
+def test_no_word_hides_what_follows_it(word):
+    text = f"begin {word}, f(x), 'y'"
+    assert " ".join(token.text for token in tokenize_sql(text)) == f"begin {word} , f ( x ) , 'y'"
+
+
 def test_columns_are_those_outside_of_subqueries():
     found = features_of("t.a = s.b.c AND `x y` IN (SELECT z FROM q WHERE q.i = t.i) AND f(u) AND m['k'].v = 1 AND t.a")
     assert found.columns == (("t", "a"), ("s", "b", "c"), ("x y",), ("u",), ("m",))
