@@ -47,6 +47,7 @@ class DdlDialect(Spark):
     class Tokenizer(Spark.Tokenizer):
         """Spark's tokenizer with the names of Iceberg's types."""
 
+        STRING_ESCAPES = ["\\", "'", '"']  # noqa: RUF012  a doubled quote is one, as in Spark since 4.0
         KEYWORDS = {  # noqa: RUF012  as sqlglot declares it
             **{word: token for word, token in Spark.Tokenizer.KEYWORDS.items() if word not in ("INT8", "FIXED")},
             "FIXED": TokenType.FIXEDSTRING,

@@ -17,6 +17,7 @@ A name can choose the state: `db.t VERSION AS OF 3`, `VERSION AS OF 'audit'`, `T
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
@@ -48,6 +49,9 @@ from neve.run.spark.session import parses_text_differently, quiet_errors
 
 TableLookup: TypeAlias = Callable[[tuple[str, ...]], TableContext | None]
 """Returns the table of a name, always in the same state, or None for a name that the lake does not have."""
+
+RefuseTable: TypeAlias = Callable[[TableName], None]
+"""Raises an error for a table of Spark that a text must not read."""
 
 
 @dataclass(frozen=True)
@@ -108,7 +112,7 @@ def register_views(
     find: TableLookup,
     spark: Callable[[], SparkSession],
     *texts: str,
-    refuse: Callable[[TableName], None] = lambda name: None,
+    refuse: RefuseTable = lambda name: None,
 ) -> Views:
     """Register the tables of the lake that the texts read as views; without such tables, Spark is not used.
 
@@ -116,13 +120,13 @@ def register_views(
     """
     reads: dict[tuple[object, ...], tuple[str, TableRead]] = {}
 
-    ambiguous = [text for text in texts if '"' in text or "\\" in text]
+    ambiguous = [text for text in texts if re.search(r'["\\]|\$\{', text)]
 
     def view(name: TableName) -> str | None:
         if any(parses_text_differently(spark(), text) for text in ambiguous):
             name = replace(name, restriction=None)  # only Spark can evaluate the conditions
         state = (name.parts, name.version, name.timestamp, name.restriction, name.underscore_columns)
-        if state not in reads and (resolved := _resolve_name(find, name)) is not None:
+        if state not in reads and (resolved := _resolve_name(find, refuse, name)) is not None:
             read, rows = resolved
             reads[state] = f"neve_{uuid4().hex}", read
             rows.createOrReplaceTempView(reads[state][0])
@@ -188,14 +192,15 @@ def catalog_table_lookup(
     return find
 
 
-def _resolve_name(find: TableLookup, name: TableName) -> tuple[TableRead, DataFrame] | None:
+def _resolve_name(find: TableLookup, refuse: RefuseTable, name: TableName) -> tuple[TableRead, DataFrame] | None:
     if (context := find(name.parts)) is not None:
         is_hidden = len(name.parts) == 1 and is_temporary_view(context.spark(), name.parts[0])
-        return None if is_hidden else _read_rows(context, name)
+        return None if is_hidden else _read_rows(context, _with_time(find, refuse, context, name))
     *parts, last = name.parts
     context = find(tuple(parts)) if parts else None
     if context is None:
         return None
+    name = _with_time(find, refuse, context, name)
     if last in METADATA_TABLES:
         return _read_metadata_table(context, name, last)
     kind, _, ref = last.partition("_")
@@ -262,16 +267,25 @@ def _pruning_filter(scan: Scan, name: TableName) -> BooleanExpression | None:
     return None if isinstance(condition, AlwaysTrue) else condition
 
 
+def _with_time(find: TableLookup, refuse: RefuseTable, context: TableContext, name: TableName) -> TableName:
+    """Return a name with its TIMESTAMP AS OF in milliseconds; a subquery in it is a query like any other."""
+    if name.timestamp is None:
+        return name
+    text = f"SELECT unix_millis(CAST({name.timestamp} AS TIMESTAMP))"  # in the time zone of the session
+    try:
+        with register_views(find, context.spark, text, refuse=refuse) as views:
+            row = context.spark().sql(views.single_text).first()
+    except PySparkException as e:
+        raise UserError(f"Cannot read TIMESTAMP AS OF {name.timestamp}: it is not a time.") from e
+    if row is None or row[0] is None:
+        raise UserError(f"Cannot read TIMESTAMP AS OF {name.timestamp}: it is null.")
+    return replace(name, timestamp=str(row[0]))
+
+
 def _requested_state(context: TableContext, name: TableName) -> tuple[int | None, str | None, int | None]:
     """Return snapshot id, reference and time in milliseconds, of which at most one is set."""
     if name.timestamp is not None:
-        try:  # in the time zone of the session
-            row = context.spark().sql(f"SELECT unix_millis(CAST({name.timestamp} AS TIMESTAMP))").first()
-        except PySparkException as e:
-            raise UserError(f"Cannot read TIMESTAMP AS OF {name.timestamp}: it is not a time.") from e
-        if row is None or row[0] is None:
-            raise UserError(f"Cannot read TIMESTAMP AS OF {name.timestamp}: it is null.")
-        return None, None, int(row[0])
+        return None, None, int(name.timestamp)
     if isinstance(name.version, str) and name.version not in context.metadata.refs and name.version.isdecimal():
         return int(name.version), None, None
     return (None, name.version, None) if isinstance(name.version, str) else (name.version, None, None)

@@ -66,7 +66,7 @@ def apply_edits(text: str, edits: Iterable[Edit]) -> str:
 
 
 _QUERY_KEYWORDS = ("SELECT", "WITH", "FROM", "VALUES")
-_LIKE_OPERATORS = ("LIKE", "ILIKE")  # LIKE ANY (…) is not an aggregate
+_LIKE_OPERATORS, _QUANTIFIERS = ("LIKE", "ILIKE"), ("ANY", "ALL", "SOME")  # LIKE ANY (…) is not an aggregate
 
 
 def _names(text: str) -> frozenset[str]:
@@ -131,8 +131,9 @@ def function_calls(tokens: Sequence[SqlToken], *, qualified: bool = False) -> li
     calls = []
     for at in range(len(tokens) - 1):
         is_like, is_qualified = (at > 0 and tokens[at - 1].matches(*words) for words in (_LIKE_OPERATORS, (".",)))
-        if tokens[at].is_name and tokens[at + 1].matches("(") and not is_like and is_qualified == qualified:
-            calls.append((tokens[at].name.lower(), at))
+        is_call = tokens[at].is_name and not (is_like and tokens[at].matches(*_QUANTIFIERS))
+        if is_call and tokens[at + 1].matches("(") and is_qualified == qualified:
+            calls.append((tokens[at].value.lower(), at))
     return calls
 
 

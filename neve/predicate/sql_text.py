@@ -18,15 +18,22 @@ from enum import Enum
 from typing import Any
 
 from sqlglot import TokenType, exp
-from sqlglot.dialects.dialect import Dialect
+from sqlglot.dialects.spark import Spark
 from sqlglot.errors import ParseError, TokenError
 
 from neve.errors import UserError
 from neve.predicate.normalize import MAX_DEPTH
 
-_SPARK = Dialect.get_or_raise("spark")
-_COMMANDS = frozenset(_SPARK.tokenizer_class.COMMANDS)  # sqlglot reads all that follows these as one token
-_STATEMENTS = _COMMANDS | {*_SPARK.parser_class.STATEMENT_PARSERS} - {TokenType.SEMICOLON}
+
+class _SqlDialect(Spark):
+    """Spark's SQL, with every word as a token; Spark's tokenizer in sqlglot makes one of all that follows a SHOW."""
+
+    class Tokenizer(Spark.Tokenizer):
+        COMMANDS = set[TokenType]()  # noqa: RUF012
+
+
+_SPARK = _SqlDialect()
+_STATEMENTS = {*Spark.Tokenizer.COMMANDS, *Spark.Parser.STATEMENT_PARSERS} - {TokenType.SEMICOLON}
 _SHORTEST_LIST = 2_000  # characters that a thousand literals have at least
 _MAX_SHOWN_CHARACTERS = 100  # of the line with an error
 
@@ -40,7 +47,15 @@ _LONG_LISTS = re.compile(
 
 
 # Where quotes or comments may end elsewhere than the pattern says, or where our own names would be taken for a list.
-_UNCERTAIN = re.compile(r"""/\*|\br['"]|__neve_list_""", re.IGNORECASE)
+_UNCERTAIN = re.compile(r"""/\*|\\\n|\br['"]|__neve_list_""", re.IGNORECASE)
+
+# What Spark reads as one piece: quoted text, a name (no r'…' begins with its end), and marks of comments and hints.
+_PIECES = re.compile(
+    r"""[rR]'[^']*'|[rR]"[^"]*"|\w+|'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|`[^`]*`
+        |--(?:\\\n|[^\r\n])*|/\*\+?|\*/""",
+    re.VERBOSE | re.DOTALL,
+)
+_COMMENT_MARKS = re.compile(r"/\*(?!\+)|\*/")
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +121,7 @@ class SqlToken:
 def tokenize_sql(text: str, label: str = "SQL") -> tuple[SqlToken, ...]:
     """Split SQL text in Spark's dialect into tokens, without comments."""
     try:
-        return tuple(_convert_tokens(text, _sqlglot_tokens(text)))
+        return tuple(_join_doubled_quotes(_convert_tokens(text, _sqlglot_tokens(text))))
     except TokenError as e:
         raise _unterminated_error(label, text, e) from None
 
@@ -182,14 +197,54 @@ def column_references(roots: Iterable[exp.Expression]) -> Iterator[list[str]]:
 
 def _sqlglot_tokens(text: str) -> list[Any]:
     """Tokenize SQL text; a first token that would begin a statement becomes a name, as Spark allows such columns."""
-    tokens = _SPARK.tokenize(text)
+    tokens = _SPARK.tokenize(_blank_comments(text))
     if not tokens or tokens[0].token_type not in _STATEMENTS:
         return tokens
     first, *others = tokens
-    if first.token_type in _COMMANDS:
-        others = _SPARK.tokenize(f"{text[: first.start]}{' ' * len(first.text)}{text[first.end + 1 :]}")
     name = type(first)(TokenType.VAR, first.text, first.line, first.col, first.start, first.end, first.comments)
     return [name, *others]
+
+
+def _blank_comments(text: str) -> str:
+    """Replace comments and hints by blanks, so that positions stay: sqlglot would end some elsewhere than Spark."""
+    if "--" not in text and "/*" not in text:
+        return text
+    parts, end = [], 0
+    for start, stop in _comments(text):
+        parts += [text[end:start], re.sub(r"[^\n]", " ", text[start:stop])]
+        end = stop
+    return "".join([*parts, text[end:]])
+
+
+def _comments(text: str) -> Iterator[tuple[int, int]]:
+    """Yield where comments and hints begin and end in Spark.
+
+    A backslash at the end of a line continues `--` in the next line. Comments in brackets can be nested. A hint is made
+    of tokens: what is quoted or a comment in it does not end it.
+    """
+    at, hint = 0, None
+    while (piece := _PIECES.search(text, at)) is not None:
+        start, at = piece.span()
+        if piece[0] == "/*":
+            at = _end_of_comment(text, start)
+        if piece[0] == "/*+" and hint is None:
+            hint = start
+        elif piece[0] == "*/" and hint is not None:
+            yield hint, at
+            hint = None
+        elif piece[0].startswith(("--", "/*")) and hint is None:
+            yield start, at
+    if hint is not None:
+        raise TokenError("A hint is not closed")
+
+
+def _end_of_comment(text: str, start: int) -> int:
+    depth = 0
+    for mark in _COMMENT_MARKS.finditer(text, start):
+        depth += 1 if mark[0] == "/*" else -1
+        if depth == 0:
+            return mark.end()
+    raise TokenError("A comment is not closed")
 
 
 _TOKEN_KINDS = {
@@ -214,6 +269,20 @@ def _convert_tokens(text: str, tokens: Iterable[Any]) -> Iterator[SqlToken]:
         for word in re.finditer(r"\S+", written):  # some versions of sqlglot make one token of GROUP BY
             start = token.start + word.start()
             yield SqlToken(kind, word[0], word[0].upper(), start, start + len(word[0]))
+
+
+def _join_doubled_quotes(tokens: Iterable[SqlToken]) -> list[SqlToken]:
+    """Join strings that touch each other: 'a''b' is one string with a quote in it."""
+    joined: list[SqlToken] = []
+    for token in tokens:
+        last, quote = joined[-1] if joined else token, token.text[0]
+        is_second = token.kind is last.kind is TokenKind.STRING and last.end == token.start
+        if is_second and quote == last.text[0] and quote in "'\"":
+            value = f"{last.value}{quote}{token.value}"
+            joined[-1] = SqlToken(TokenKind.STRING, last.text + token.text, value, last.start, token.end)
+        else:
+            joined.append(token)
+    return joined
 
 
 def _parse_error(label: str, text: str, error: ParseError) -> UserError:

@@ -97,8 +97,8 @@ class _FragmentWithTables(Fragment):
         tables = []
         for node in self.root.find_all(exp.Table):
             is_named = all(isinstance(part, exp.Identifier) and "start" in part.meta for part in node.parts)
-            # functions, hints and common table expressions are no tables in a catalog
-            if is_named and node.find_ancestor(exp.Hint) is None and not (len(node.parts) == 1 and _is_cte(node)):
+            # functions and common table expressions are no tables in a catalog
+            if is_named and not (len(node.parts) == 1 and _is_cte(node)):
                 tables.append((node, self._table_name(node)))
         return sorted(tables, key=lambda table: table[1].start)
 
@@ -199,7 +199,7 @@ def _restriction(node: exp.Table) -> Restriction | None:
 def _sources_of_select(select: exp.Select) -> list[exp.Expression]:
     """Return the sources of a SELECT: tables, subqueries and lateral views."""
     nodes = select.find_all(exp.Table, exp.Subquery, exp.Lateral, exp.Values)
-    return [n for n in nodes if n.find_ancestor(exp.Select) is select and n.find_ancestor(exp.Hint) is None]
+    return [n for n in nodes if n.find_ancestor(exp.Select) is select]
 
 
 def _source_of_column(column: exp.Column) -> tuple[exp.Expression, int] | None:
@@ -233,7 +233,7 @@ def _qualifier_length(column: exp.Column, source: exp.Expression) -> int:
     return next((n for n in lengths if parts[:n] == name[-n:]), 0)
 
 
-_BEFORE_A_STAR = ("SELECT", "DISTINCT", "ALL", ",", ".", "(", "*/")
+_BEFORE_A_STAR = ("SELECT", "DISTINCT", "ALL", ",", ".", "(")
 
 
 def exclude_columns_from_star(text: str, hidden: Collection[str]) -> str:

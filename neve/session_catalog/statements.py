@@ -24,9 +24,10 @@ from neve.predicate.column_names import quote_name
 from neve.predicate.sql_text import SqlToken
 from neve.predicate.table_references import TableName
 from neve.run.spark.input_rows import as_dataframe
-from neve.run.spark.session import is_classic
+from neve.run.spark.session import is_classic, substitute_variables
 from neve.session_catalog.session_lakes import SessionLakes
 from neve.sql import run
+from neve.sql.parameters import bind_parameters
 from neve.sql.query import QUERY_KEYWORDS, prepare_text
 from neve.sql.reader import Reader
 from neve.sql.statement import Name
@@ -60,9 +61,14 @@ class Target:
 
 def run_sql(lakes: SessionLakes, in_spark: RunInSpark, text: str, args: Parameters = None) -> DataFrame:
     """Run a statement in the lake that it is about, or in Spark."""
+    if isinstance(text, str) and "${" in text:
+        text = substitute_variables(lakes.spark, text)
     reader = _reader_of(text)
     if reader is None or reader.word is None or not lakes.mentions_lake(reader.words):
         return in_spark(text, args)
+    if args:
+        text, args = _with_literals(text, args)
+        reader = Reader.of(text)
     if reader.sees("USE") or reader.sees("SET", "CATALOG"):
         return _use(lakes, in_spark, reader)
     if _is_query(reader):
@@ -70,6 +76,14 @@ def run_sql(lakes: SessionLakes, in_spark: RunInSpark, text: str, args: Paramete
     if reader.sees("EXPLAIN") or _creates_view(reader):
         return _run_in_lake(lakes, next(iter(lakes.by_name)), text, args)
     return _run_by_target(lakes, in_spark, reader, args)
+
+
+def _with_literals(text: str, args: Parameters) -> tuple[str, Parameters]:
+    """Write parameters into a text as literals, unless one lacks a value or is of a type that only Spark takes."""
+    try:
+        return bind_parameters(text, args, allows_unused=True), None  # Spark ignores unused values
+    except UserError:
+        return text, args
 
 
 def _run_by_target(lakes: SessionLakes, in_spark: RunInSpark, reader: Reader, args: Parameters) -> DataFrame:

@@ -12,6 +12,7 @@ from typing import Any
 from neve.errors import UserError
 from neve.ops.context import LakeContext
 from neve.run.spark.input_rows import create_dataframe
+from neve.run.spark.session import substitute_variables
 from neve.sql.parameters import Parameters, bind_parameters
 from neve.sql.parse import parse
 from neve.sql.query import Query
@@ -25,6 +26,10 @@ def run(
     lake: LakeContext, text: str, *, args: Parameters | None = None, restricted: bool = False, **options: Any
 ) -> Any:
     """Run one statement: a query or SHOW returns a DataFrame, a change of rows its result, one of a table the table."""
+    if "${" in text:
+        if restricted:
+            raise UserError("Cannot use ${…} with restricted=True: it would be replaced by a setting of the session.")
+        text = substitute_variables(lake.spark(), text)
     text = bind_parameters(text, args)
     statement = parse(text)
     if isinstance(statement, Query):

@@ -24,6 +24,7 @@ from pyiceberg.table.sorting import SortField, SortOrder
 from pyiceberg.transforms import BucketTransform, IdentityTransform, TimeTransform, TruncateTransform
 
 from neve.model.ddl_types import DdlDialect
+from neve.model.pyiceberg_private import fields_by_id, parents_by_id
 from neve.predicate.column_names import quote_name
 
 _TYPE_NAMES: dict[type[ice.IcebergType], str] = {
@@ -42,9 +43,13 @@ def name_text(name: str) -> str:
     return name if is_plain else quote_name(name)
 
 
-def path_text(path: str) -> str:
-    """Return the dotted name of a column, each part in backticks if it needs them."""
-    return ".".join(map(name_text, path.split(".")))
+def path_text(field_id: int, schema: Schema) -> str:
+    """Return the dotted name of a column or nested field, each part in backticks if it needs them."""
+    fields, parents, names, at = fields_by_id(schema), parents_by_id(schema), list[str](), field_id
+    while at in fields:
+        names.insert(0, name_text(fields[at].name))
+        at = parents.get(at, -1)
+    return ".".join(names) or quote_name(f"column {field_id}")
 
 
 def string_text(text: str) -> str:
@@ -100,7 +105,7 @@ def constant_text(value: Any) -> str | None:
 
 def term_text(field: PartitionField | SortField, schema: Schema) -> str:
     """Return the column or the transform of a partition or sort field: `region`, `days(ts)`, `bucket(16, id)`."""
-    column = path_text(schema.find_column_name(field.source_id) or f"column {field.source_id}")
+    column = path_text(field.source_id, schema)
     match field.transform:
         case IdentityTransform():
             return column

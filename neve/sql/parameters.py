@@ -27,20 +27,40 @@ Parameters: TypeAlias = Mapping[str, Any] | Sequence[Any]
 
 _PLAIN_TEXT = re.compile(r"[\w .,:;/@#%&()+*=<>!?|-]*", re.ASCII)  # no quotes, no escapes, no ${variables}
 _MAX_DIGITS = 38
+# A colon after one of these begins a parameter; after another name, as in `v:field`, it begins a path.
+_WORDS_BEFORE_VALUES = (
+    *(
+        "AND",
+        "OR",
+        "NOT",
+        "CASE",
+        "WHEN",
+        "THEN",
+        "ELSE",
+        "LIKE",
+        "ILIKE",
+        "RLIKE",
+        "REGEXP",
+        "ESCAPE",
+        "IN",
+        "BETWEEN",
+    ),
+    *("DIV", "SELECT", "DISTINCT", "WHERE", "HAVING", "ON", "BY", "LIMIT", "OFFSET", "OF"),
+)
 
 
-def bind_parameters(text: str, parameters: Parameters | None) -> str:
-    """Replace the markers in a text by literals; every marker needs a value, and every value a marker."""
+def bind_parameters(text: str, parameters: Parameters | None, *, allows_unused: bool = False) -> str:
+    """Replace the markers in a text by literals; every marker needs a value, and every value should have a marker."""
     if parameters is None:
         return text
     if isinstance(parameters, Mapping):
-        return apply_edits(text, _named_edits(text, parameters))
+        return apply_edits(text, _named_edits(text, parameters, allows_unused))
     if isinstance(parameters, Sequence) and not isinstance(parameters, str | bytes):
-        return apply_edits(text, _positional_edits(text, parameters))
+        return apply_edits(text, _positional_edits(text, parameters, allows_unused))
     raise UserError(f"Give args as a dict for :name or as a list for ?, not as {type(parameters).__name__}.")
 
 
-def _named_edits(text: str, parameters: Mapping[str, Any]) -> Iterator[Edit]:
+def _named_edits(text: str, parameters: Mapping[str, Any], allows_unused: bool) -> Iterator[Edit]:
     unused = dict(parameters)
     for marker, name in _markers(text):
         if name is None:
@@ -48,20 +68,20 @@ def _named_edits(text: str, parameters: Mapping[str, Any]) -> Iterator[Edit]:
         if name.name not in parameters:
             raise _marker_error(text, marker, name, f"args has no value for :{name.name}")
         unused.pop(name.name, None)
-        yield marker.start, name.end, sql_literal(parameters[name.name], f":{name.name}")
-    if unused:
+        yield _edit(text, marker.start, name.end, sql_literal(parameters[name.name], f":{name.name}"))
+    if unused and not allows_unused:
         raise UserError(f"The statement has no parameter :{next(iter(unused))}. Remove it from args.")
 
 
-def _positional_edits(text: str, parameters: Sequence[Any]) -> Iterator[Edit]:
+def _positional_edits(text: str, parameters: Sequence[Any], allows_unused: bool) -> Iterator[Edit]:
     count = 0
     for count, (marker, name) in enumerate(_markers(text), 1):
         if name is not None:
             raise _marker_error(text, marker, name, "args is a list, so write the parameter as ?")
         if count > len(parameters):
             raise _marker_error(text, marker, marker, f"args has only {len(parameters)} values")
-        yield marker.start, marker.end, sql_literal(parameters[count - 1], f"parameter {count}")
-    if count < len(parameters):
+        yield _edit(text, marker.start, marker.end, sql_literal(parameters[count - 1], f"parameter {count}"))
+    if count < len(parameters) and not allows_unused:
         raise UserError(f"The statement has {count} parameters, but args has {len(parameters)} values.")
 
 
@@ -77,12 +97,23 @@ def _markers(text: str) -> Iterator[tuple[SqlToken, SqlToken | None]]:
             depth += word.text.count("<") - word.text.count(">")
         elif word.matches("?"):
             yield word, None
-        elif word.matches(":") and following is not None and following.is_name:
-            touches_name = (
-                before is not None and before.end == word.start and (before.is_name or before.matches(")", "]"))
-            )
-            if not touches_name:
-                yield word, following
+        elif word.matches(":") and following is not None and following.is_name and not _begins_path(words, at):
+            yield word, following
+
+
+def _begins_path(words: Sequence[SqlToken], at: int) -> bool:
+    """Return whether a colon directly follows a name or an expression in brackets, as in `v:field`."""
+    before = words[at - 1] if at else None
+    if before is None or before.end < words[at].start:
+        return False
+    is_keyword = before.matches(*_WORDS_BEFORE_VALUES) and not (at > 1 and words[at - 2].matches("."))
+    return (before.is_name and not is_keyword) or before.matches(")", "]")
+
+
+def _edit(text: str, start: int, end: int, literal: str) -> Edit:
+    """Return the edit that replaces a marker; the literal never becomes a part of the word before it."""
+    before = text[start - 1 : start]
+    return start, end, f" {literal}" if before.isalnum() or before == "_" else literal
 
 
 def _marker_error(text: str, first: SqlToken, last: SqlToken, problem: str) -> UserError:
@@ -101,7 +132,7 @@ def sql_literal(value: Any, name: str) -> str:  # noqa: PLR0911 - one for each t
         case float():
             return f"CAST('{'NaN' if math.isnan(value) else value}' AS DOUBLE)"
         case str():
-            return _text_literal(value)
+            return _text_literal(value, name)
         case bytes() | bytearray():
             return f"X'{value.hex().upper()}'"
         case Decimal() if (literal := _decimal_literal(value)) is not None:
@@ -122,8 +153,13 @@ def sql_literal(value: Any, name: str) -> str:  # noqa: PLR0911 - one for each t
     )
 
 
-def _text_literal(value: str) -> str:
-    return f"'{value}'" if _PLAIN_TEXT.fullmatch(value) else f"CAST(X'{value.encode().hex().upper()}' AS STRING)"
+def _text_literal(value: str, name: str) -> str:
+    if _PLAIN_TEXT.fullmatch(value):
+        return f"'{value}'"
+    try:
+        return f"CAST(X'{value.encode().hex().upper()}' AS STRING)"
+    except UnicodeEncodeError as e:
+        raise UserError(f"Cannot pass {name}: {value[e.start]!r} in the text is half of a character.") from None
 
 
 def _decimal_literal(value: Decimal) -> str | None:

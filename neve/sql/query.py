@@ -2,7 +2,8 @@
 
 Spark SQL reaches further than tables: it reads any file by its path (``csv.`/etc/passwd` ``), calls methods of Java
 classes (`reflect`), runs programs (`TRANSFORM … USING`), and calls functions that the session has registered. A
-restricted query is checked by its text before Spark sees it: it reads nothing but tables of the lake.
+restricted query is checked by its text before Spark sees it: it reads nothing but tables of the lake. Spark's plan is
+checked as well before it is run, in case that Spark finds in the text what the check of the text did not.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Any
 
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
@@ -23,7 +25,7 @@ from neve.predicate.sql_features import function_calls, parse_fragment
 from neve.predicate.sql_text import TokenKind
 from neve.predicate.table_references import TableName
 from neve.run.spark.expressions import user_error_from_spark
-from neve.run.spark.session import is_classic, quiet_errors
+from neve.run.spark.session import is_classic, parses_text_differently, quiet_errors
 from neve.sql.iceberg_functions import FUNCTIONS, replace_iceberg_functions
 from neve.sql.reader import Reader
 from neve.sql.statement import StatementOptions, table_finder
@@ -31,7 +33,13 @@ from neve.sql.temporary_views import expand_temporary_views
 
 QUERY_KEYWORDS = ("SELECT", "WITH", "FROM", "VALUES", "TABLE", "(")
 
-_OUTSIDE_FUNCTIONS = frozenset({"reflect", "try_reflect", "java_method", "from_protobuf", "to_protobuf", "identifier"})
+# Functions that call Java, read files that an option names, or look up what a text names.
+_OUTSIDE_FUNCTIONS = (
+    *("reflect", "try_reflect", "java_method", "from_protobuf", "to_protobuf", "from_avro", "to_avro"),
+    *("schema_of_avro", "from_xml", "schema_of_xml", "python_worker_logs", "identifier"),
+)
+_RELATIONS_WITHOUT_FILES = ("OneRowRelation", "LocalRelation", "ResolvedInlineTable", "Range")
+_REFERENCES = ("CTERelationRef", "UnionLoopRef")  # to common table expressions, which are in the plan too
 _RESTRICTED = "A restricted query reads only tables of the lake."
 
 
@@ -50,6 +58,8 @@ class Query:
         views = register_query(lake, self.text, only_lake=self.is_restricted)
         try:
             with translate_query_errors(lake):
+                if self.is_restricted and is_classic(lake.spark()):
+                    _refuse_outside_plan(lake.spark(), views)
                 return lake.spark().sql(views.single_text)
         finally:
             if is_classic(lake.spark()):  # Spark Connect resolves the views when the rows are fetched
@@ -62,6 +72,11 @@ def _refuse_outside_names(name: TableName) -> None:
 
 def _refuse_outside_calls(spark: SparkSession, text: str) -> None:
     """Reject calls of functions that reach beyond their arguments, and of programs."""
+    if parses_text_differently(spark, text):
+        raise UserError(
+            "Cannot check this query: the session reads quotes in another way. Turn off "
+            "spark.sql.ansi.doubleQuotedIdentifiers and spark.sql.parser.escapedStringLiterals."
+        )
     tokens = parse_fragment(text).tokens
     called = [name for name, _ in function_calls(tokens)]
     system = frozenset(row[0] for row in spark.sql("SHOW SYSTEM FUNCTIONS").collect()) if called else frozenset()
@@ -75,6 +90,30 @@ def _refuse_outside_calls(spark: SparkSession, text: str) -> None:
     for token, following in pairwise(tokens):
         if token.matches("USING") and following.kind is TokenKind.STRING:
             raise UserError(f"Cannot run a program with USING {following.text}. {_RESTRICTED}")
+
+
+def _refuse_outside_plan(spark: SparkSession, views: Views) -> None:
+    """Reject a text in which Spark finds a command, a variable of the session, or a relation beside the views."""
+    sql, state = spark._jvm.org.apache.spark.sql, spark._jsparkSession.sessionState()  # type: ignore[union-attr]
+    parsed = state.sqlParser().parsePlan(views.single_text)
+    plan: Any = state.executePlan(parsed, sql.execution.CommandExecutionMode.SKIP()).analyzed()
+    patterns = sql.catalyst.trees.TreePattern
+    if plan.containsPattern(patterns.COMMAND()) or plan.containsPattern(patterns.VARIABLE_REFERENCE()):
+        raise UserError(f"Cannot run a command or read a variable of the session here. {_RESTRICTED}")
+    nodes = [plan, *_items(plan.subqueriesAll())]
+    while nodes:
+        node = nodes.pop()
+        kind, children = node.nodeName(), _items(node.children())
+        if kind == "SubqueryAlias" and node.alias() in views.view_names:
+            continue
+        if kind == "View" or not (children or kind in (*_RELATIONS_WITHOUT_FILES, *_REFERENCES)):
+            raise UserError(f"Cannot read a {kind}: it is no table of the lake. {_RESTRICTED}")
+        nodes += children
+
+
+def _items(sequence: Any) -> list[Any]:
+    """Return the items of a sequence of the JVM."""
+    return [sequence.apply(i) for i in range(sequence.size())]
 
 
 @contextmanager

@@ -19,7 +19,7 @@ from neve.run.spark.read_columns import column_by_name
 from neve.sql.query import QUERY_KEYWORDS, open_query, query_text, translate_query_errors
 from neve.sql.reader import Reader
 from neve.sql.statement import Name, StatementOptions
-from neve.sql.temporary_views import VIEW_MARKER, with_full_names
+from neve.sql.temporary_views import VIEW_MARKER, expand_temporary_views, with_full_names
 
 TEMPORARY = ("TEMPORARY", "TEMP")
 _KINDS = ("NAMESPACE", "DATABASE", "SCHEMA")
@@ -86,6 +86,8 @@ class CreateTemporaryView:
             query = f"SELECT * FROM ({query}) AS {quote_name(self.name)}({names})"  # noqa: S608
         if not self.replaces and is_temporary_view(spark, self.name):
             raise UserError(f"There is already a temporary view {self.name!r}. Write CREATE OR REPLACE TEMPORARY VIEW.")
+        if self.replaces:
+            expand_temporary_views(lake, query, (self.name.lower(),))  # rejects a view that would read itself
         with open_query(lake, query) as frame, translate_query_errors(lake):
             first, *others = frame.schema.fields
             metadata = {**(first.metadata or {}), VIEW_MARKER: marker}

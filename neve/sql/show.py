@@ -187,8 +187,8 @@ def _create_statement(context: TableContext, name: str) -> str:
     lines.append(f"TBLPROPERTIES {_lines(f'{string_text(key)} = {string_text(value)}' for key, value in properties)}")
     if metadata.sort_order().fields:
         lines.append(f"-- ALTER TABLE {name} WRITE LOCALLY ORDERED BY {sort_order_text(metadata.sort_order(), schema)}")
-    if identifiers := schema.identifier_field_names():
-        lines.append(f"-- ALTER TABLE {name} SET IDENTIFIER FIELDS {', '.join(map(path_text, sorted(identifiers)))}")
+    if identifiers := sorted(path_text(field_id, schema) for field_id in schema.identifier_field_ids):
+        lines.append(f"-- ALTER TABLE {name} SET IDENTIFIER FIELDS {', '.join(identifiers)}")
     return "\n".join(lines) + "\n"
 
 

@@ -23,18 +23,19 @@ VIEW_MARKER = "neve.view"
 def expand_temporary_views(lake: LakeContext, text: str, inside: tuple[str, ...] = ()) -> str:
     """Replace the views in a text; `inside` are the views whose queries the text is part of."""
     views = lake.session.views
-    words = tokenize_sql(text) if views else ()
-    if not any(word.is_name and word.name.lower() in views for word in words):
+    names = {*views, *inside}
+    words = tokenize_sql(text) if names else ()
+    if not any(word.is_name and word.name.lower() in names for word in words):
         return text
 
     def query_of(name: TableName) -> str | None:
         key = name.parts[0].lower()
-        if len(name.parts) > 1 or key not in views:
+        if len(name.parts) > 1 or key not in names:
             return None
         if (name.version, name.timestamp) != (None, None):
             raise UserError(f"Cannot read the temporary view {name.name} as of another version.")
         if key in inside:
-            raise UserError(f"The temporary view {name.name} reads itself, by way of {' and '.join(inside)}.")
+            raise UserError(f"The temporary view {name.name} reads itself: {' -> '.join((*inside, key))}.")
         if not _is_current(lake.spark(), name.parts[0], views[key]):
             del views[key]
             return None

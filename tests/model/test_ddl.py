@@ -27,6 +27,22 @@ def test_types_are_those_of_spark_and_iceberg(text, found):
 
 
 @pytest.mark.parametrize(
+    ("text", "comment"),
+    [
+        ("'it''s'", "it's"),
+        (r"'it\'s'", "it's"),
+        ("''''", "'"),
+        ('"a""b\'c"', "a\"b'c"),
+        ('\'a"b""c\'', 'a"b""c'),
+        (r"'tab\t'", "tab\t"),
+    ],
+)
+def test_quotes_in_a_comment_are_doubled_or_escaped(text, comment):
+    columns = f"c int comment {text}, s struct<f: int comment {text}>"
+    assert [schema_of_ddl(columns).find_field(name).doc for name in ("c", "s.f")] == [comment, comment]
+
+
+@pytest.mark.parametrize(
     ("text", "said"),
     [
         ("decimal(39, 2)", "1 to 38 digits"),

@@ -72,6 +72,10 @@ def test_no_view_is_left_behind(lake, views):
         ("db.orders.tag_v1", [1]),
         ("db.orders TIMESTAMP AS OF '{then}'", [1]),
         ("db.orders TIMESTAMP AS OF TIMESTAMP '{then}' + INTERVAL 1 DAY", [1, 2]),
+        ("db.orders TIMESTAMP AS OF TIMESTAMP '{then}' + INTERVAL 1 DAY 2 HOURS", [1, 2]),
+        ("db.orders TIMESTAMP AS OF (SELECT TIMESTAMP '{then}')", [1]),
+        ("db.orders TIMESTAMP AS OF (SELECT min(committed_at) FROM db.orders.snapshots)", [1]),
+        ("db.orders TIMESTAMP AS OF coalesce((SELECT max(v) FROM VALUES (NULL) AS x(v)), now())", [1, 2]),
         ("local.db.orders", [1, 2]),
     ],
 )
@@ -139,6 +143,11 @@ def test_metadata_has_a_past_too(lake, views):
         ("db.orders.tag_v1 VERSION AS OF 'audit'", "already says"),
         ("db.orders TIMESTAMP AS OF 'yesterday evening'", "not a time"),
         ("db.orders TIMESTAMP AS OF CAST(NULL AS timestamp)", "it is null"),
+        ("db.orders TIMESTAMP AS OF (SELECT max(at) FROM db.nope)", "not a time"),
+        (
+            "db.orders TIMESTAMP AS OF (SELECT now() FROM db.orders VERSION AS OF 'nope')",
+            "Unknown branch or tag 'nope'",
+        ),
         ("db.orders TIMESTAMP AS OF '1999-01-01'", "no snapshot as old"),
         ("db.orders.snapshots VERSION AS OF 'v1'", "it is a table of all snapshots"),
         ("db.orders.all_files TIMESTAMP AS OF '2999-01-01'", "it is a table of all snapshots"),

@@ -47,6 +47,57 @@ def test_tables_are_found_where_they_are_read(text, found):
 
 
 @pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("a -- b\n c", "a c"),
+        ("a -- b\r c", "a c"),
+        ("a -- b \\\n c\n d", "a d"),
+        ("a -- b \\\r\n c", "a c"),
+        ("a -- b \\\n", "a"),
+        ("a --\\\\\n b -- \\ \n c", "a c"),
+        ("a - - b '--' `--` \"--\"", "a - - b '--' `--` \"--\""),
+        ("a /* b /* c */ d */ e", "a e"),
+        ("a /*/* b */ c */ d", "a d"),
+        ("a /*/ b */ c", "a c"),
+        ("a /* ' */ b", "a b"),
+        ("a /* -- */ b", "a b"),
+        ("a -- /* b\n c", "a c"),
+        ("a /* /*+ */ b", "a b"),
+        ("a /*+ b('*/', `*/`, \"*/\", r'\\') -- */\n /* */ */ c", "a c"),
+        (r"a r'\' -- '", r"a r'\'"),
+        (r"bar'\' -- '", r"bar '\' -- '"),
+        (r"a 'it''s -- \' -- ' -- b", r"a 'it''s -- \' -- '"),
+    ],
+)
+def test_comments_and_hints_end_where_spark_ends_them(text, expected):
+    assert " ".join(token.text for token in tokenize_sql(text)) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "values"),
+    [
+        ("'a''b'", ["a'b"]),
+        ("''''", ["'"]),
+        ("'a''''b''c'", ["a''b'c"]),
+        ('"a""b"', ['a"b']),
+        (r"'a\''''", ["a''"]),
+        ("'a' 'b'", ["a", "b"]),
+        ("'a'\"b\"", ["a", "b"]),
+        ("r'a''b'", ["a", "b"]),
+        ("r'a'r'b'", ["a", "b"]),
+    ],
+)
+def test_a_doubled_quote_is_a_quote_in_a_string(text, values):
+    assert [token.value for token in tokenize_sql(text)] == values
+
+
+@pytest.mark.parametrize("text", ["a /* b", "a /* b /* c */", "a /*+ b", "a /*+ b /* */", "a /*+ b '*/'"])
+def test_a_comment_that_is_not_closed_is_an_error(text):
+    with pytest.raises(UserError, match="not closed"):
+        tokenize_sql(text)
+
+
+@pytest.mark.parametrize(
     ("text", "found"),
     [
         ("WITH x AS (SELECT 1 FROM db.a) SELECT * FROM X", ["db.a"]),
@@ -254,6 +305,10 @@ def features(text: str) -> set[str]:
         ("explode(a)", {"has_generator"}),
         ("posexplode_outer(a)", {"has_generator"}),
         ("name LIKE ANY ('a%', 'b%')", set()),
+        ("name NOT ILIKE SOME ('a%', 'b%')", set()),
+        ("name LIKE max(b)", {"has_aggregate"}),
+        ("name ILIKE ANY (max(b), 'b%')", {"has_aggregate"}),
+        ("name LIKE `any`(b)", {"has_aggregate"}),
         ("array_max(a) + greatest(a, b) + element_at(map('k', 1), 'k')", set()),
         ("'sum(a)'", set()),
         ("count", set()),
@@ -271,6 +326,7 @@ def test_functions_of_chance_are_named_outside_of_subqueries_only():
         "monotonically_increasing_id",
         "random",
     )
+    assert features_of("a LIKE uuid() AND b ILIKE randstr(3)").nondeterministic == ("randstr", "uuid")
     assert features_of("random = 'rand()' AND current_date() > x").nondeterministic == ()
 
 
@@ -287,6 +343,12 @@ def test_a_text_may_begin_with_a_column_named_like_a_statement(name):
         assert features_of(text).columns[0][0] == name
         assert tokenize_sql(text)[0].text == name
     assert with_views(f"{name} IN (SELECT a FROM db.t u)") == f"{name} IN (SELECT a FROM `view_t` u)"
+
+
+@pytest.mark.parametrize("word", ["show", "fetch", "execute", "rename", "add jar", "explain", "call", "use", "kill"])
+def test_no_word_hides_what_follows_it(word):
+    text = f"begin {word}, f(x), 'y'"
+    assert " ".join(token.text for token in tokenize_sql(text)) == f"begin {word} , f ( x ) , 'y'"
 
 
 def test_columns_are_those_outside_of_subqueries():

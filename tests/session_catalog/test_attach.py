@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import datetime
 
 import pytest
 from pyspark.errors import AnalysisException, ParseException
@@ -77,6 +78,32 @@ def test_a_session_has_its_writes_audited(spark, lake):
 def test_parameters_of_a_query_are_sparks(spark, lake):
     assert rows(spark.sql("SELECT id FROM lake.db.sales WHERE v > :v", {"v": 15})) == [(2,), (3,)]
     assert rows(spark.sql("SELECT id FROM lake.db.sales WHERE v > ?", [25])) == [(3,)]
+    assert rows(spark.sql("SELECT id FROM lake.db.sales WHERE v > :v", {"v": F.lit(25)})) == [(3,)]
+    assert rows(spark.sql("SELECT id FROM lake.db.sales WHERE v > :v", {"v": 25, "unused": 1})) == [(3,)]
+    with pytest.raises(AnalysisException, match="UNBOUND_SQL_PARAMETER"):
+        spark.sql("SELECT id FROM lake.db.sales WHERE v > :v", {"w": 25})
+
+
+def test_parameters_may_stand_wherever_a_value_may(spark, lake, views):
+    assert rows(spark.sql("SELECT lake.system.bucket(4, :v)", {"v": 7})) == rows(
+        spark.sql("SELECT lake.system.bucket(4, 7)")
+    )
+    counted = "SELECT count(*) FROM lake.db.sales TIMESTAMP AS OF "
+    assert rows(spark.sql(f"{counted}:time", {"time": "2100-01-01"})) == [(3,)]
+    assert rows(spark.sql(f"{counted}?", [datetime(2100, 1, 1)])) == [(3,)]
+    spark.sql("DELETE FROM lake.db.sales WHERE v > :v", {"v": 25, "unused": 1})
+    spark.sql("UPDATE lake.db.sales SET v = ? WHERE id = ?", [11, 1, "unused"])
+    assert sales(spark) == [(1, "eu", 11), (2, "us", 20)]
+    with pytest.raises(UserError, match="no value for :w"):
+        spark.sql("DELETE FROM lake.db.sales WHERE v > :w", {"v": 25})
+
+
+def test_variables_are_replaced_in_every_statement(spark, lake):
+    spark.conf.set("neve.region", "us")
+    assert rows(spark.sql("SELECT id FROM lake.db.sales WHERE region = '${neve.region}'")) == [(2,)]
+    spark.sql("DELETE FROM lake.db.sales WHERE region = '${neve.region}'")
+    assert [row[0] for row in sales(spark)] == [1, 3]
+    spark.conf.unset("neve.region")
 
 
 def test_frames_stand_in_a_query_by_placeholders(spark, lake, views):

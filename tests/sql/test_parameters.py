@@ -104,6 +104,23 @@ def test_markers_in_strings_comments_and_types_are_none(lake):
     assert bind_parameters("SELECT m['?'], a ? :b", None) == "SELECT m['?'], a ? :b"
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("CASE WHEN:a THEN:a ELSE:a END", "id BETWEEN:a AND:a", "s LIKE:a OR:a", "NOT:a", "s RLIKE:a", "id DIV:a"),
+        *("EXISTS (SELECT:a WHERE:a LIMIT:a)", "s ILIKE:a ESCAPE '/'", "CASE:a WHEN:a THEN 1 END", "count(DISTINCT:a)"),
+    ],
+)
+def test_a_marker_may_touch_the_keyword_before_it(text):
+    assert bind_parameters(text, {"a": 1}) == text.replace(":a", " 1")
+    assert bind_parameters(text.replace(":a", "?"), [1] * text.count(":a")) == text.replace(":a", " 1")
+
+
+def test_a_path_touches_the_name_before_it():
+    text = "v:a, t.then:a, `and`:a, f(v):a, v[0]:a, v:a.b, v::int"
+    assert bind_parameters(f"{text}, :a", {"a": 1}) == f"{text}, 1"
+
+
 def test_parameters_rule_out_files(lake):
     found = lake.sql("EXPLAIN SELECT * FROM db.t WHERE id = :id", {"id": 2}).first()[0]
     assert "files      1 of 4" in found
@@ -143,6 +160,9 @@ def test_every_statement_takes_parameters(lake):
         ("SELECT ?", [Decimal("1" * 39)], "parameter 1 .* 38 digits"),
         ("SELECT :a", {"a": Decimal("NaN")}, "38 digits"),
         ("SELECT :a", {"a": [timedelta(1)]}, "of type timedelta"),
+        ("SELECT :a", {"a": "b\ud800"}, r"Cannot pass :a: '\\ud800' in the text is half of a character"),
+        ("SELECT ?", [["b", "\udfff"]], "parameter 1: .* half of a character"),
+        ("DELETE FROM db.t WHERE s = :a", {"a": "\udc00\ud800"}, "half of a character"),
     ],
 )
 def test_a_wrong_parameter_is_an_error(lake, text, args, message):

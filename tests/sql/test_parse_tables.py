@@ -101,6 +101,8 @@ def test_a_namespace_may_be_named_like_its_keyword():
             EvolvePartitions(T, ("hours(ts) AS h",), ("ts_day",)),
         ),
         ("SET TBLPROPERTIES ('a' = 'b', c.d = -1)", SetProperties(T, {"a": "b", "c.d": "-1"})),
+        ("SET TBLPROPERTIES ('a''b' = \"c\"\"d\", 'e' = '''')", SetProperties(T, {"a'b": 'c"d', "e": "'"})),
+        ("SET LOCATION 's3://b/it''s'", SetLocation(T, "s3://b/it's")),
         ("UNSET TBLPROPERTIES IF EXISTS ('a', b.c)", UnsetProperties(T, ("a", "b.c"))),
         ("RENAME TO db.u", RenameTable(T, ("db", "u"))),
         ("ADD COLUMN a int", AddColumns(T, (NewColumn(("a",), "int"),))),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from datetime import date
 
 import pytest
@@ -10,6 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 import neve
 from neve.errors import UnknownName, UserError
+from neve.run.spark.session import substitute_variables, temporary_options
 from tests.support.spark_sessions import names_in
 
 ROWS = [{"id": 1, "region": "eu", "v": 10}, {"id": 2, "region": "us", "v": 20}, {"id": 3, "region": "eu", "v": 30}]
@@ -48,6 +50,79 @@ def test_a_query_joins_tables_of_the_lake_with_views_of_the_caller(lake, spark):
     )
     assert found == [(1, "Europe", 30), (3, "Europe", 30)]
     spark.catalog.dropTempView("mine")
+
+
+@pytest.mark.parametrize(
+    "comment", ["-- c\n", "-- \\\n", "-- \\\r\n", "/* /* */ */", "/*/* */ */", "/* /*+ */", "-- /*\n"]
+)
+def test_comments_hide_of_a_condition_what_they_hide_in_spark(lake, spark, comment):
+    for id_ in range(4, 10):
+        lake.sql(f"INSERT INTO db.sales VALUES ({id_}, 'eu', 0)")
+    condition = f"id > 0 {comment} AND id > 5"
+    expected = [tuple(row) for row in spark.sql(f"SELECT id FROM range(10) WHERE {condition}").collect()]
+    assert rows(lake, f"SELECT id FROM db.sales WHERE {condition}") == expected
+    lake.sql(f"DELETE FROM db.sales WHERE {condition}")
+    assert len(sales(lake)) == 9 - len(expected)
+
+
+VARIABLES = {
+    "neve.table": "db.sales",
+    "neve.region": "us",
+    "neve.nested": "<${neve.region}>",
+    "neve.loop": "${neve.loop}",
+}
+
+
+@pytest.fixture
+def variables(spark: SparkSession) -> Iterator[None]:
+    for name, value in VARIABLES.items():
+        spark.conf.set(name, value)
+    yield
+    for name in VARIABLES:
+        spark.conf.unset(name)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("${env:HOME}", "${system:java.version}", "${spark.app.name}", "${spark:spark.app.name}", "${neve.region}"),
+        *("${hivevar:neve.region}", "${neve.nested} ${neve.region}", "${spark.sql.shuffle.partitions}"),
+        *(
+            "${neve.nothing}",
+            "${env:NOTHING_OF_THE_KIND}",
+            "${neve.region",
+            "${ neve.region}",
+            "${x:neve.region}",
+            "${}",
+        ),
+    ],
+)
+def test_variables_have_the_values_that_spark_gives_them(spark, variables, text):
+    assert substitute_variables(spark, text) == spark.sql(f"SELECT '{text}'").first()[0]
+
+
+def test_a_variable_that_refers_to_itself_is_an_error(lake, variables):
+    with pytest.raises(UserError, match=r"\$\{neve\.loop\} refers to"):
+        lake.sql("SELECT '${neve.loop}'")
+
+
+def test_variables_have_the_same_value_in_every_statement(lake, variables):
+    assert rows(lake, "SELECT id FROM ${neve.table} WHERE region = '${neve.region}'") == [(2,)]
+    assert lake.sql("DELETE FROM db.sales WHERE region = '${neve.region}'").rows_deleted == 1
+    lake.sql("INSERT INTO db.sales VALUES (4, '${neve.region}', 0)")
+    lake.sql("INSERT INTO db.sales PARTITION (region = '${neve.region}') VALUES (5, 0)")
+    assert lake.sql("UPDATE db.sales SET v = 5 WHERE region = '${neve.region}'").rows_updated == 2
+    assert sales(lake) == [(1, "eu", 10), (3, "eu", 30), (4, "us", 5), (5, "us", 5)]
+    lake.sql("CREATE TABLE db.owned (id int) TBLPROPERTIES ('owner' = '${neve.region}')")
+    assert lake.table("db.owned").context.metadata.properties["owner"] == "us"
+
+
+@pytest.mark.parametrize(("is_on", "deleted"), [("true", 1), ("false", 0)])
+def test_a_condition_with_a_variable_is_left_to_spark(lake, spark, variables, is_on, deleted):
+    with temporary_options(spark, {"spark.sql.variable.substitute": is_on}):
+        condition = "region = '${neve.region}'"
+        assert len(rows(lake, f"SELECT id FROM db.sales WHERE {condition}")) == deleted
+        assert lake.table("db.sales").delete().where(condition).execute().rows_deleted == deleted
 
 
 def test_a_query_leaves_no_view_behind_and_reads_later(lake, spark):

@@ -148,9 +148,8 @@ def test_a_view_is_replaced_and_dropped(lake, spark):
                 "CREATE TEMPORARY VIEW v AS SELECT 1 AS id",
                 "CREATE TEMPORARY VIEW w AS TABLE v",
                 "CREATE OR REPLACE TEMPORARY VIEW v AS TABLE w",
-                "TABLE v",
             ],
-            "reads itself",
+            "v reads itself: v -> w -> v",
         ),
     ],
 )
@@ -160,3 +159,31 @@ def test_a_wrong_view_is_an_error(lake, statements, message):
         lake.sql(statement)
     with pytest.raises(UserError, match=message):
         lake.sql(last)
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        *("SELECT * FROM v WHERE id > 0", "SELECT 5 AS id WHERE EXISTS (SELECT 1 FROM V)", "TABLE w"),
+        *("WITH x AS (FROM v) SELECT * FROM x", "SELECT * FROM `v` a JOIN db.t USING (id)"),
+    ],
+)
+@pytest.mark.parametrize("is_ours", [True, False])
+def test_a_view_that_would_read_itself_leaves_the_old_one(lake, spark, query, is_ours):
+    if is_ours:
+        lake.sql("CREATE TEMPORARY VIEW v AS SELECT 1 AS id")
+    else:
+        spark.sql("SELECT 1 AS id").createOrReplaceTempView("v")
+    lake.sql("CREATE TEMPORARY VIEW w AS TABLE v")
+    with pytest.raises(UserError, match="reads itself"):
+        lake.sql(f"CREATE OR REPLACE TEMPORARY VIEW v AS {query}")
+    assert ids(lake, "TABLE v") == ids(lake, "TABLE w") == [1]
+
+
+def test_a_view_may_be_called_like_what_it_reads(lake):
+    lake.sql("USE db")
+    for _ in range(2):
+        lake.sql("CREATE OR REPLACE TEMPORARY VIEW v AS WITH v AS (SELECT id AS v FROM db.t AS v) SELECT v FROM v")
+        assert ids(lake, "TABLE v") == [1, 2]
+    lake.sql("CREATE OR REPLACE TEMPORARY VIEW t AS SELECT id + 1 AS id FROM t")
+    assert ids(lake, "TABLE t") == [2, 3]

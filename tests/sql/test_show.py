@@ -181,6 +181,20 @@ def test_the_definition_of_a_table_can_be_run_again(lake, tmp_path):
     assert len(changed.sort_order().fields) == 2 and changed.schema().identifier_field_ids == [1]
 
 
+@pytest.mark.parametrize("term", ["`a.b`", "bucket(4, `a.b`)", "s.`c.d`", "truncate(2, s.`c.d`)", "s.e", "`f``g`"])
+def test_a_name_with_a_dot_is_one_name_in_the_definition(lake, term):
+    columns = "`a.b` INT NOT NULL, s STRUCT<`c.d`: INT NOT NULL, e: INT NOT NULL> NOT NULL, `f``g` INT NOT NULL"
+    created = lake.sql(f"CREATE TABLE db.dots ({columns}) PARTITIONED BY ({term})").context.metadata
+    lake.sql(f"ALTER TABLE db.dots WRITE LOCALLY ORDERED BY {term}")
+    if "(" not in term:
+        lake.sql(f"ALTER TABLE db.dots SET IDENTIFIER FIELDS {term}")
+    ((shown,),) = rows(lake, "SHOW CREATE TABLE db.dots")
+    assert f"PARTITIONED BY ({term})" in shown
+    assert all(term in line for line in shown.splitlines() if line.startswith("--"))
+    lake.sql("DROP TABLE db.dots")
+    assert lake.sql(shown).context.metadata.spec() == created.spec()
+
+
 def test_the_command_line_shows_without_spark(lake, lake_dir, monkeypatch):
     monkeypatch.setattr(SparkSession.Builder, "getOrCreate", lambda builder: pytest.fail("Spark was started"))
     monkeypatch.setattr(SparkSession, "getActiveSession", lambda: None)

@@ -30,14 +30,19 @@ from threading import Lock
 from typing import Any
 from uuid import uuid4
 
+from pyspark.errors import PySparkException
 from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 
+from neve.errors import UserError
 from neve.io.parallel import usable_cores
 from neve.run.spark.java import find_java, launcher_home
 
 FIELD_ID_OPTION = "spark.sql.parquet.fieldId.read.enabled"
 _DOUBLE_QUOTED = ("spark.sql.ansi.enabled", "spark.sql.ansi.doubleQuotedIdentifiers")  # both, or it has no effect
+
+_VARIABLE = re.compile(r"\$\{(?:(?P<source>\w+?):)?(?P<name>\S+?)\}", re.ASCII)
+_OPTION_SOURCES = (None, "spark", "sparkconf", "hivevar", "hiveconf")
 
 _LOCAL_MASTER = re.compile(r"local(?:\[\s*(?P<threads>\d+|\*)\s*(?:,.*)?\])?$")
 WAP_ID_OPTION, WAP_BRANCH_OPTION = "spark.wap.id", "spark.wap.branch"
@@ -124,11 +129,47 @@ def parses_text_differently(spark: SparkSession, text: str) -> bool:
     """Return whether settings of the session make Spark parse constants or names of a text in a non-default way."""
     quotes = '"' in text and all(_is_on(spark, name) for name in _DOUBLE_QUOTED)
     may_be_escaped = "\\" in text or re.search("[rR]['\"]", text) is not None  # r'…' keeps a quote then
-    return quotes or (may_be_escaped and _is_on(spark, "spark.sql.parser.escapedStringLiterals"))
+    is_escaped = may_be_escaped and _is_on(spark, "spark.sql.parser.escapedStringLiterals")
+    return quotes or is_escaped or _has_variables(spark, text)
 
 
-def _is_on(spark: SparkSession, name: str) -> bool:
-    return str(spark.conf.get(name, "false")).lower() == "true"
+def substitute_variables(spark: SparkSession, text: str, inside: frozenset[str] = frozenset()) -> str:
+    """Replace each `${name}` in a text as Spark does before it parses.
+
+    The value is that of an option of the session, empty if it is not set. `${env:name}` and `${system:name}` are of the
+    JVM, and stay if it has none or the session is one of Spark Connect. References in values are replaced too; `inside`
+    are those that led to the text.
+    """
+
+    def value_of(reference: re.Match[str]) -> str:
+        if reference[0] in inside:
+            raise UserError(f"The value of {reference[0]} refers to {reference[0]} again.")
+        value = _variable(spark, reference["source"], reference["name"])
+        return reference[0] if value is None else substitute_variables(spark, value, inside | {reference[0]})
+
+    return _VARIABLE.sub(value_of, text) if _has_variables(spark, text) else text
+
+
+def _has_variables(spark: SparkSession, text: str) -> bool:
+    return "${" in text and _is_on(spark, "spark.sql.variable.substitute", default="true")
+
+
+def _variable(spark: SparkSession, source: str | None, name: str) -> str | None:
+    if source in _OPTION_SOURCES:
+        try:
+            with quiet_errors():
+                return spark.conf.get(name, "")
+        except PySparkException:  # an option whose value cannot be empty; Spark says so
+            return None
+    if source not in {"env", "system"} or not is_classic(spark):
+        return None
+    system: Any = spark._jvm.java.lang.System  # type: ignore[union-attr]
+    value = system.getenv(name) if source == "env" else system.getProperty(name)
+    return None if value is None else str(value)
+
+
+def _is_on(spark: SparkSession, name: str, default: str = "false") -> bool:
+    return str(spark.conf.get(name, default)).lower() == "true"
 
 
 def is_classic(spark: SparkSession) -> bool:
