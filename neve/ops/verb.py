@@ -26,7 +26,7 @@ from neve.commit.summary import refuse_reserved_properties
 from neve.errors import UnsupportedFeature
 from neve.ops.context import TableContext
 from neve.ops.events import Step, emit
-from neve.run.spark.session import staging_options
+from neve.run.spark.session import spark_itself, staging_options
 
 PlanT = TypeVar("PlanT")
 ResultT = TypeVar("ResultT")
@@ -76,6 +76,7 @@ class Verb(ABC, Generic[PlanT, ResultT]):
 
     title: ClassVar[str]  # what errors call it: "The <title> did not land"
 
+    @spark_itself()
     def plan(self) -> PlanT:
         """Plan the operation on the newest state of the table; nothing is changed."""
         self._check()
@@ -86,6 +87,7 @@ class Verb(ABC, Generic[PlanT, ResultT]):
         """Describe the plan in words."""
         return self.plan().explain()  # type: ignore[attr-defined]
 
+    @spark_itself()
     def execute(self) -> ResultT:
         """Run the operation and commit it."""
         self._check()

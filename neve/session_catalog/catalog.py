@@ -10,9 +10,10 @@ from pyspark.sql.catalog import CatalogMetadata, Column, Database, Table
 from neve.errors import UnknownName
 from neve.ops.context import LakeContext, TableContext
 from neve.predicate.column_names import quote_name
+from neve.run.spark.session import spark_itself
 from neve.run.spark.types import spark_field
 from neve.session_catalog.frames import derived_class
-from neve.session_catalog.session_lakes import SessionLakes, parse_name, spark_itself
+from neve.session_catalog.session_lakes import SessionLakes, parse_name
 from neve.session_catalog.statements import RunInSpark, run_sql
 from neve.sql.statement import Name
 

@@ -18,9 +18,9 @@ from pyspark.sql.types import StructType
 
 from neve.errors import UserError
 from neve.predicate.column_names import quote_name
-from neve.run.spark.session import is_classic
+from neve.run.spark.session import is_classic, spark_itself
 from neve.run.spark.types import spark_schema
-from neve.session_catalog.session_lakes import SessionLakes, spark_itself
+from neve.session_catalog.session_lakes import SessionLakes, parse_name
 from neve.session_catalog.statements import RunInSpark, as_table_query, run_query
 from neve.sql import run
 from neve.sql.statement import Name, find_table

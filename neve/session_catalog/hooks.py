@@ -14,10 +14,10 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.sql_formatter import SQLStringFormatter
 
 from neve.errors import UserError
-from neve.run.spark.session import is_classic
+from neve.run.spark.session import is_classic, spark_itself
 from neve.session_catalog.catalog import as_lake_catalog
 from neve.session_catalog.frames import TableWrite, TableWriter, as_lake_reader, as_lake_writer, read_table
-from neve.session_catalog.session_lakes import SessionLakes, session_lakes, spark_itself
+from neve.session_catalog.session_lakes import SessionLakes, session_lakes
 from neve.session_catalog.statements import run_sql
 
 Hook = Callable[..., Any]  # takes the lakes, the original as a call, the object, and the arguments

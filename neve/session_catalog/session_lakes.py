@@ -6,9 +6,7 @@ names belong to it that do not begin with another catalog, and short ones are co
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
-from contextvars import ContextVar
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any
@@ -21,13 +19,12 @@ from neve.lake import Lake
 from neve.ops.context import LakeContext, SqlSession, TableContext
 from neve.ops.sql_views import TableLookup, catalog_table_lookup
 from neve.predicate.sql_text import SqlToken
-from neve.run.spark.session import is_classic
+from neve.run.spark.session import is_classic, means_spark_itself, spark_itself
 from neve.sql.reader import Reader
 from neve.sql.statement import Name
 
 _OWN_CATALOGS = ("spark_catalog", "global_temp", "system", "session")  # names that Spark resolves itself
 _NOT_FOUND = "TABLE_OR_VIEW_NOT_FOUND"
-_is_paused = ContextVar("_is_paused", default=False)
 
 
 @dataclass
@@ -115,7 +112,7 @@ def session_key(spark: SparkSession) -> str:
 
 def session_lakes(spark: SparkSession) -> SessionLakes | None:
     """Return the lakes of a session; None if it has none, or during work of ours, which only means Spark itself."""
-    return None if _is_paused.get() or not _sessions else _sessions.get(session_key(spark))
+    return None if means_spark_itself() or not _sessions else _sessions.get(session_key(spark))
 
 
 def add_lake(spark: SparkSession, name: str, lake: Lake) -> SessionLakes:
@@ -143,13 +140,3 @@ def remove_lakes(spark: SparkSession, name: str | None) -> list[str]:
 def has_sessions() -> bool:
     """Return whether a lake is attached to any session."""
     return bool(_sessions)
-
-
-@contextmanager
-def spark_itself() -> Iterator[None]:
-    """During this block, calls of Spark in this thread mean Spark itself: lakes are not looked at."""
-    token = _is_paused.set(True)
-    try:
-        yield
-    finally:
-        _is_paused.reset(token)
