@@ -34,12 +34,20 @@ _MODES = ("append", "overwrite", "error", "errorifexists", "default", "ignore")
 
 
 def read_table(
-    lakes: SessionLakes, in_spark: RunInSpark, place: Name, options: Mapping[str, Any] | None = None
-) -> DataFrame:
-    """Return the rows of a table, or of one of its metadata tables, under the last part of its name."""
-    name = ".".join(map(quote_name, place))
+    lakes: SessionLakes, in_spark: RunInSpark, name: object, options: Mapping[str, Any] | None = None
+) -> DataFrame | None:
+    """Return the rows of a table, or of one of its metadata tables, under the last part of its name.
+
+    A temporary view of a lake is read like a table. None: the name belongs to Spark.
+    """
+    parts = parse_name(name) or ("",)
+    is_view = len(parts) == 1 and parts[0].lower() in lakes.views and not options
+    place = parts if is_view else lakes.place_of_text(name)
+    if place is None:
+        return None
     with spark_itself():
-        return run_query(lakes, in_spark, as_table_query(name, options or {})).alias(place[-1])
+        text = as_table_query(".".join(map(quote_name, place)), options or {})
+        return run_query(lakes, in_spark, text).alias(place[-1])
 
 
 @dataclass
@@ -241,20 +249,17 @@ class _LakeReader(_NotedChoices):
     """A reader of Spark that finds tables of lakes by name."""
 
     def table(self, tableName: str) -> DataFrame:  # noqa: N803
-        place = self._neve_lakes.place_of_text(tableName)
-        if place is None:
-            frame: DataFrame = super().table(tableName)  # type: ignore[misc]
-            return frame
-        return read_table(self._neve_lakes, self.__dict__["_neve_in_spark"], place, self._neve_options)
+        frame = self._neve_read(tableName, self._neve_options)
+        return super().table(tableName) if frame is None else frame  # type: ignore[misc]
 
     def load(self, path: Any = None, format: str | None = None, schema: Any = None, **options: Any) -> DataFrame:  # noqa: A002
         chosen = format or self.__dict__.get("_neve_format")
-        place = self._neve_lakes.place_of_text(path) if chosen == _ICEBERG else None
-        if place is None:
-            frame: DataFrame = super().load(path, format, schema, **options)  # type: ignore[misc]
-            return frame
-        all_options = {**self._neve_options, **options}
-        return read_table(self._neve_lakes, self.__dict__["_neve_in_spark"], place, all_options)
+        is_iceberg = isinstance(chosen, str) and chosen.lower() == _ICEBERG
+        frame = self._neve_read(path, {**self._neve_options, **options}) if is_iceberg else None
+        return super().load(path, format, schema, **options) if frame is None else frame  # type: ignore[misc]
+
+    def _neve_read(self, name: object, options: Mapping[str, Any]) -> DataFrame | None:
+        return read_table(self._neve_lakes, self.__dict__["_neve_in_spark"], name, options)
 
 
 class _LakeWriter(_NotedChoices):
@@ -277,7 +282,7 @@ class _LakeWriter(_NotedChoices):
         partitionBy: str | list[str] | None = None,  # noqa: N803
         **options: Any,
     ) -> None:
-        place = self._neve_lakes.place_of_text(name)
+        place = self._neve_lakes.place_of_text(name, may_be_new=True)
         if place is None:
             super().saveAsTable(name, format, mode, partitionBy, **options)  # type: ignore[misc]
             return
