@@ -37,6 +37,7 @@ RunInSpark = Callable[..., DataFrame]  # the session's own `sql`
 Parameters = Mapping[str, Any] | list[Any] | None
 Kind = Literal["table", "new table", "view", "namespace", "procedure"]
 
+_RANGE_OPTIONS = ("start-snapshot-id", "end-snapshot-id", "start-timestamp", "end-timestamp", "stream-from-timestamp")
 _CHANGES = ("INSERT", "UPDATE", "DELETE", "MERGE")
 _NAMESPACE = "(?:NAMESPACE|DATABASE|SCHEMA)"
 
@@ -272,12 +273,17 @@ def _use(lakes: SessionLakes, in_spark: RunInSpark, reader: Reader) -> DataFrame
 
 def as_table_query(name: str, options: Mapping[str, Any]) -> str:
     """Return the query for all rows of a table, in the state that options of a reader choose."""
+    if refused := [option for option in options if option.lower() in _RANGE_OPTIONS]:
+        raise UserError(
+            f"Cannot read a table with the option {refused[0]}: only the rows of one snapshot can be read, not those "
+            "added between two. Choose one with snapshot-id, as-of-timestamp, branch or tag."
+        )
     states = {
-        "snapshot-id": lambda value: f"VERSION AS OF {int(value)}",
+        "snapshot-id": lambda value: f"VERSION AS OF {_whole_number('snapshot-id', value)}",
         "versionasof": lambda value: f"VERSION AS OF {_quote(value)}",
         "branch": lambda value: f"VERSION AS OF {_quote(value)}",
         "tag": lambda value: f"VERSION AS OF {_quote(value)}",
-        "as-of-timestamp": lambda value: f"TIMESTAMP AS OF timestamp_millis({int(value)})",
+        "as-of-timestamp": lambda value: f"TIMESTAMP AS OF timestamp_millis({_whole_number('as-of-timestamp', value)})",
         "timestampasof": lambda value: f"TIMESTAMP AS OF {_quote(value)}",
     }
     chosen = [(option, value) for option, value in options.items() if option.lower() in states]
@@ -285,6 +291,13 @@ def as_table_query(name: str, options: Mapping[str, Any]) -> str:
         raise UserError(f"Choose one of the options {' and '.join(o for o, _ in chosen)}: each names a snapshot.")
     state = "".join(f" {states[option.lower()](value)}" for option, value in chosen)
     return f"SELECT * FROM {name}{state}"  # noqa: S608 - Spark parses the name
+
+
+def _whole_number(option: str, value: object) -> int:
+    if not re.fullmatch(r"-?\d+", str(value)):
+        unit = " of milliseconds since 1970" if option == "as-of-timestamp" else ""
+        raise UserError(f"The option {option} is {value!r}; it must be a whole number{unit}.")
+    return int(str(value))
 
 
 def _quote(value: object) -> str:
