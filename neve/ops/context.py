@@ -225,6 +225,8 @@ class LakeContext:
     session: SqlSession = field(default_factory=SqlSession)
     sql_name: str | None = None  # the name of the lake in SQL; None: that of its catalog
     lookup: Callable[[tuple[str, ...]], TableContext | None] | None = None  # of tables by name; None: in the catalog
+    # the full name of a table, which begins with its lake, or None for one of Spark; None: the lake is by itself
+    place_of: Callable[[tuple[str, ...]], tuple[str, ...] | None] | None = None
 
     @property
     def name(self) -> str:

@@ -26,6 +26,7 @@ from neve.commit.summary import refuse_reserved_properties
 from neve.ops.context import TableContext
 from neve.ops.destination import Destination, destination_of
 from neve.ops.events import Step, emit
+from neve.run.spark.session import spark_itself
 
 PlanT = TypeVar("PlanT")
 ResultT = TypeVar("ResultT")
@@ -75,6 +76,7 @@ class Verb(ABC, Generic[PlanT, ResultT]):
 
     title: ClassVar[str]  # what errors call it: "The <title> did not land"
 
+    @spark_itself()
     def plan(self) -> PlanT:
         """Plan the operation on the newest state of the table; nothing is changed."""
         self._check()
@@ -85,6 +87,7 @@ class Verb(ABC, Generic[PlanT, ResultT]):
         """Describe the plan in words."""
         return self.plan().explain()  # type: ignore[attr-defined]
 
+    @spark_itself()
     def execute(self) -> ResultT:
         """Run the operation and commit it."""
         self._check()

@@ -19,11 +19,20 @@ from pyspark.sql import SparkSession
 
 from neve.errors import UserError
 from neve.lake import Lake
-from neve.run.spark.session import prepare_session
+from neve.run.spark.session import prepare_session, spark_itself
 from neve.session_catalog.hooks import install_hooks, remove_hooks
-from neve.session_catalog.session_lakes import add_lake, has_sessions, remove_lakes
+from neve.session_catalog.session_lakes import OWN_CATALOGS, add_lake, has_sessions, remove_lakes
 
 __all__ = ["attach", "detach"]
+
+_FILE_FORMATS = ("avro", "binaryfile", "csv", "json", "orc", "parquet", "text", "xml")
+_STATEMENT_WORDS = frozenset(
+    re.findall(
+        r"\w+",
+        """SELECT FROM WITH VALUES TABLE INSERT UPDATE DELETE MERGE CALL CREATE REPLACE ALTER DROP TRUNCATE USE SET SHOW
+        DESCRIBE DESC EXPLAIN CACHE UNCACHE REFRESH ANALYZE INTO JOIN WHERE ON USING AS IN""",
+    )
+)
 
 
 def attach(spark: SparkSession, lake: Lake, name: str = "lake", *, default: bool = False) -> None:
@@ -37,15 +46,29 @@ def attach(spark: SparkSession, lake: Lake, name: str = "lake", *, default: bool
     Nothing else of the session changes; `detach` undoes it. No jar is needed, and Spark Connect works too. Other
     processes and sessions do not see the lake, nor do threads of the JVM that have no Python.
     """
-    if not re.fullmatch(r"[A-Za-z_]\w*", name):
+    if not isinstance(lake, Lake):
+        raise UserError(f"Give the lake to attach as neve.connect returns it, not as {type(lake).__name__}.")
+    if not isinstance(name, str) or not re.fullmatch(r"[A-Za-z_]\w*", name):
         raise UserError(f"Cannot attach a lake as {name!r}. Choose a name of letters, digits and underscores.")
-    if spark.conf.get(f"spark.sql.catalog.{name}", None) is not None or name == "spark_catalog":
-        raise UserError(f"Cannot attach a lake as {name!r}: the session has a catalog of this name. Choose another.")
+    if (hidden := _hidden_by(spark, name)) is not None:
+        raise UserError(f"Cannot attach a lake as {name!r}: it would hide {hidden} of this name. Choose another.")
     prepare_session(spark)
     lakes = add_lake(spark, name, lake)
     if default:
         lakes.current = (name,)
     install_hooks(spark)
+
+
+def _hidden_by(spark: SparkSession, name: str) -> str | None:
+    """Return what of Spark a lake of this name would hide; None if nothing."""
+    if name.lower() in OWN_CATALOGS or spark.conf.get(f"spark.sql.catalog.{name}", None) is not None:
+        return "the catalog"
+    if name.lower() in _FILE_FORMATS:  # parquet.`path`
+        return "the files of the format"
+    if name.upper() in _STATEMENT_WORDS:
+        return "the keyword"
+    with spark_itself():
+        return "the database" if spark.catalog.databaseExists(f"spark_catalog.{name}") else None
 
 
 def detach(spark: SparkSession, name: str | None = None) -> list[str]:

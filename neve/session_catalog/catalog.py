@@ -7,12 +7,14 @@ from typing import TypeVar
 
 from pyspark.sql.catalog import CatalogMetadata, Column, Database, Table
 
+from neve.catalog import list_tables
 from neve.errors import UnknownName
 from neve.ops.context import LakeContext, TableContext
 from neve.predicate.column_names import quote_name
+from neve.run.spark.session import spark_itself
 from neve.run.spark.types import spark_field
 from neve.session_catalog.frames import derived_class
-from neve.session_catalog.session_lakes import SessionLakes, parse_name, spark_itself
+from neve.session_catalog.session_lakes import SessionLakes, parse_name
 from neve.session_catalog.statements import RunInSpark, run_sql
 from neve.sql.statement import Name
 
@@ -30,8 +32,10 @@ class _LakeCatalog:
         return current[0] if current else super().currentCatalog()  # type: ignore[misc]
 
     def setCurrentCatalog(self, catalogName: str) -> None:  # noqa: N802, N803
-        with spark_itself():
-            run_sql(self._neve_lakes, self._neve_in_spark, f"USE {quote_name(catalogName)}")
+        is_lake = catalogName in self._neve_lakes.by_name
+        if not is_lake:
+            super().setCurrentCatalog(catalogName)  # type: ignore[misc]
+        self._neve_lakes.current = (catalogName,) if is_lake else ()
 
     def currentDatabase(self) -> str:  # noqa: N802
         current = self._neve_lakes.current
@@ -45,35 +49,34 @@ class _LakeCatalog:
             super().setCurrentDatabase(dbName)  # type: ignore[misc]
 
     def listCatalogs(self, pattern: str | None = None) -> list[CatalogMetadata]:  # noqa: N802
-        own = [n for n in sorted(self._neve_lakes.by_name) if pattern is None or fnmatchcase(n, pattern)]
+        own = [name for name in sorted(self._neve_lakes.by_name) if _matches(name, pattern)]
         return [*super().listCatalogs(pattern), *(CatalogMetadata(n, "a lake of Névé") for n in own)]  # type: ignore[misc]
 
     def listDatabases(self, pattern: str | None = None) -> list[Database]:  # noqa: N802
         current = self._neve_lakes.current
         if not current:
             return super().listDatabases(pattern)  # type: ignore[misc]
-        names = sorted(map(".".join, self._neve_context(current).catalog.list_namespaces()))
-        return [self._neve_database(current[0], n) for n in names if pattern is None or fnmatchcase(n, pattern)]
+        names = sorted(self._neve_context(current).catalog.list_namespaces())
+        return [self._neve_database(current[0], n) for n in names if _matches(".".join(n), pattern)]
 
     def databaseExists(self, dbName: str) -> bool:  # noqa: N802, N803
         place = self._neve_namespace(dbName)
         if place is None:
             return super().databaseExists(dbName)  # type: ignore[misc]
-        return bool(self._neve_context(place).catalog.namespace_exists(place[1:]))
+        return len(place) > 1 and bool(self._neve_context(place).catalog.namespace_exists(place[1:]))
 
     def getDatabase(self, dbName: str) -> Database:  # noqa: N802, N803
         place = self._neve_namespace(dbName)
         if place is None:
             return super().getDatabase(dbName)  # type: ignore[misc]
-        return self._neve_database(place[0], ".".join(place[1:]))
+        return self._neve_database(place[0], place[1:])
 
     def listTables(self, dbName: str | None = None, pattern: str | None = None) -> list[Table]:  # noqa: N802, N803
         place = self._neve_lakes.current or None if dbName is None else self._neve_namespace(dbName)
         if place is None:
             return super().listTables(dbName, pattern)  # type: ignore[misc]
-        names = self._neve_context(place).table_names(".".join(place[1:]) or None)
-        tables = (self._neve_table(place[0], tuple(name.split("."))) for name in names)
-        return [table for table in tables if pattern is None or fnmatchcase(table.name, pattern)]
+        names = list_tables(self._neve_context(place).catalog, place[1:] or None)
+        return [self._neve_table(place[0], name) for name in names if _matches(name[-1], pattern)]
 
     def getTable(self, tableName: str) -> Table:  # noqa: N802, N803
         context = self._neve_find(tableName)
@@ -86,8 +89,8 @@ class _LakeCatalog:
         name = tableName if dbName is None else f"{dbName}.{quote_name(tableName)}"
         if self._neve_find(name) is not None:
             return True
-        parts = parse_name(name)
-        is_in_lake = parts is not None and parts[0] in self._neve_lakes.by_name
+        parts = parse_name(name) or ("",)
+        is_in_lake = len(parts) > 1 and parts[0] in self._neve_lakes.by_name
         return not is_in_lake and bool(super().tableExists(tableName, dbName))  # type: ignore[misc]
 
     def listColumns(self, tableName: str, dbName: str | None = None) -> list[Column]:  # noqa: N802, N803
@@ -115,35 +118,36 @@ class _LakeCatalog:
     # -- lookups -----------------------------------------------------------------------------------------------------
 
     def _neve_find(self, name: str) -> TableContext | None:
-        parts = parse_name(name)
+        place = self._neve_lakes.place_of_text(name)
         with spark_itself():
-            found: TableContext | None = self._neve_lakes.table_lookup()(parts) if parts else None
+            found: TableContext | None = None if place is None else self._neve_lakes.table_lookup()(place)
             return found
 
     def _neve_namespace(self, name: str) -> Name | None:
-        """Return the full name of a namespace of a lake; without the name of a lake, it is in the current catalog."""
         parts = parse_name(name)
-        if parts is None or parts[0] in self._neve_lakes.by_name:
-            return parts
-        return (self._neve_lakes.current[0], *parts) if self._neve_lakes.current else None
+        return None if parts is None else self._neve_lakes.place_of_namespace(parts)
 
     def _neve_context(self, place: Name) -> LakeContext:
         return self._neve_lakes.context_of(place)
 
-    def _neve_database(self, lake: str, name: str) -> Database:
+    def _neve_database(self, lake: str, name: Name) -> Database:
         catalog = self._neve_context((lake,)).catalog
-        if not catalog.namespace_exists(tuple(name.split("."))):
-            raise UnknownName("namespace", name, map(".".join, catalog.list_namespaces()), f"lake {lake}")
-        properties = catalog.load_namespace_properties(tuple(name.split(".")))
-        return Database(name, lake, properties.get("comment"), str(properties.get("location", "")))
+        if not name or not catalog.namespace_exists(name):
+            raise UnknownName("namespace", ".".join(name), map(".".join, catalog.list_namespaces()), f"lake {lake}")
+        properties = catalog.load_namespace_properties(name)
+        return Database(".".join(name), lake, properties.get("comment"), str(properties.get("location", "")))
 
     def _neve_table(self, lake: str, name: Name, comment: str | None = None) -> Table:
         return Table(name[-1], lake, list(name[:-1]), comment, "MANAGED", False)
 
 
 def as_lake_catalog(lakes: SessionLakes, catalog: T, in_spark: RunInSpark) -> T:
-    """Let the catalog of a session answer for its lakes; without any, it answers as Spark's own."""
-    if not isinstance(catalog, _LakeCatalog):
-        catalog.__class__ = derived_class(_LakeCatalog, catalog)
-    catalog.__dict__.update(_neve_lakes=lakes, _neve_in_spark=in_spark)
-    return catalog
+    """Return a catalog that answers for the lakes of a session too; the session keeps Spark's own as it is."""
+    kind = derived_class(_LakeCatalog, catalog)
+    own: T = kind.__new__(kind)
+    own.__dict__.update(catalog.__dict__, _neve_lakes=lakes, _neve_in_spark=in_spark)
+    return own
+
+
+def _matches(name: str, pattern: str | None) -> bool:
+    return pattern is None or fnmatchcase(name, pattern)

@@ -6,6 +6,7 @@ names the table, and if that table is in a lake, runs the read or write as a sta
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -18,28 +19,46 @@ from pyspark.sql.types import StructType
 
 from neve.errors import UserError
 from neve.predicate.column_names import quote_name
-from neve.run.spark.session import is_classic
+from neve.run.spark.session import is_classic, spark_itself
 from neve.run.spark.types import spark_schema
-from neve.session_catalog.session_lakes import SessionLakes, spark_itself
+from neve.session_catalog.session_lakes import SessionLakes, parse_name
 from neve.session_catalog.statements import RunInSpark, as_table_query, run_query
 from neve.sql import run
-from neve.sql.statement import Name, find_table
+from neve.sql.statement import Name, StatementOptions, table_and_branch
 from neve.table import Table
 
 T = TypeVar("T")
 
 _ICEBERG = "iceberg"
 _SNAPSHOT_PROPERTY = "snapshot-property."
+# Options of Iceberg and Spark for one write, which a new table does not keep.
+_WRITE_OPTIONS = frozenset(
+    re.findall(
+        r"\S+",
+        """path branch isolation-level validate-from-snapshot-id mergeschema merge-schema check-nullability
+        check-ordering fanout-enabled use-table-distribution-and-ordering overwrite-mode write-format
+        target-file-size-bytes distribution-mode compression-codec compression-level compression-strategy
+        delete-granularity""",
+    )
+)
 _MODES = ("append", "overwrite", "error", "errorifexists", "default", "ignore")
 
 
 def read_table(
-    lakes: SessionLakes, in_spark: RunInSpark, place: Name, options: Mapping[str, Any] | None = None
-) -> DataFrame:
-    """Return the rows of a table, or of one of its metadata tables, under the last part of its name."""
-    name = ".".join(map(quote_name, place))
+    lakes: SessionLakes, in_spark: RunInSpark, name: object, options: Mapping[str, Any] | None = None
+) -> DataFrame | None:
+    """Return the rows of a table, or of one of its metadata tables, under the last part of its name.
+
+    A temporary view of a lake is read like a table. None: the name belongs to Spark.
+    """
+    parts = parse_name(name) or ("",)
+    is_view = len(parts) == 1 and parts[0].lower() in lakes.views and not options
+    place = parts if is_view else lakes.place_of_text(name)
+    if place is None:
+        return None
     with spark_itself():
-        return run_query(lakes, in_spark, as_table_query(name, options or {})).alias(place[-1])
+        text = as_table_query(".".join(map(quote_name, place)), options or {})
+        return run_query(lakes, in_spark, text).alias(place[-1])
 
 
 @dataclass
@@ -55,43 +74,42 @@ class TableWrite:
 
     def append(self) -> None:
         """Append the rows by name."""
-        with self._table() as table:
-            table.append(self.rows, branch=self._branch, snapshot_properties=self._snapshot_properties)
+        with self._table() as (table, target):
+            table.append(self.rows, **target)
 
     def overwrite_partitions(self) -> None:
         """Replace the partitions that the rows belong to."""
-        with self._table() as table:
-            table.overwrite_partitions(
-                self.rows,
-                isolation=self.options.get("isolation-level"),
-                branch=self._branch,
-                snapshot_properties=self._snapshot_properties,
-            )
+        with self._table() as (table, target):
+            table.overwrite_partitions(self.rows, isolation=self._option("isolation-level"), **target)
 
     def overwrite(self, condition: Any) -> None:
         """Replace the files that hold only rows for which a condition is true."""
-        with self._table() as table:
-            table.overwrite(
-                self.rows,
-                where=self._condition_text(condition, spark_schema(table.schema)),
-                isolation=self.options.get("isolation-level"),
-                branch=self._branch,
-                snapshot_properties=self._snapshot_properties,
-            )
+        with self._table() as (table, target):
+            where = self._condition_text(condition, spark_schema(table.schema))
+            table.overwrite(self.rows, where=where, isolation=self._option("isolation-level"), **target)
 
     def insert(self, *, overwrites: bool) -> None:
         """Insert the rows by position; `overwrites`: replace the partitions that they belong to."""
-        self._run(f"INSERT {'OVERWRITE' if overwrites else 'INTO'} {self._name}")
+        isolation = {"isolation": self._option("isolation-level")} if overwrites else {}
+        options = {"branch": self._option("branch"), "snapshot_properties": self._snapshot_properties, **isolation}
+        self._run(f"INSERT {'OVERWRITE' if overwrites else 'INTO'} {self._name}", **options)
 
     def create(self, statement: str = "CREATE TABLE") -> None:
         """Create or replace the table with the columns and rows of the DataFrame."""
+        if self._option("branch") is not None or self._names_branch:
+            raise UserError(
+                f"Cannot create or replace a branch of a table with {statement} {'.'.join(self.place)}: all branches "
+                "have the columns of their table. Append to the branch, or overwrite its partitions."
+            )
         clauses = [f"{statement} {self._name} USING iceberg"]
         if self.partition_by:
             clauses.append(f"PARTITIONED BY ({', '.join(self.partition_by)})")
+        if (location := self._option("path")) is not None:
+            clauses.append(f"LOCATION {_string(location)}")
         if properties := {**self.properties, **self._table_options}:
             pairs = (f"{_string(name)} = {_string(value)}" for name, value in properties.items())
             clauses.append(f"TBLPROPERTIES ({', '.join(pairs)})")
-        self._run(" ".join([*clauses, "AS"]))
+        self._run(" ".join([*clauses, "AS"]), snapshot_properties=self._snapshot_properties)
 
     def save(self, mode: str) -> None:
         """Create the table, or do with an existing one what a mode of `saveAsTable` says."""
@@ -100,7 +118,7 @@ class TableWrite:
             raise UserError(f"Unknown save mode {mode!r}. The modes are append, overwrite, error and ignore.")
         if mode == "overwrite":
             self.create("CREATE OR REPLACE TABLE")
-        elif self.lakes.table_lookup()(self.place) is None:
+        elif self.lakes.table_lookup()(self.place) is None and not self._names_branch:
             self.create()
         elif mode == "append":
             self.append()
@@ -119,17 +137,20 @@ class TableWrite:
         return str(frame._jdf.queryExecution().analyzed().condition().sql())
 
     @contextmanager
-    def _table(self) -> Iterator[Table]:
+    def _table(self) -> Iterator[tuple[Table, dict[str, Any]]]:
+        """Open the table, and return it with the branch to write to and the properties of the snapshot."""
         with spark_itself():
-            yield find_table(self.lakes.context_of(self.place), self.place)
+            table, named_branch = table_and_branch(self.lakes.context_of(self.place), self.place)
+            branch = StatementOptions(branch=self._option("branch")).on_branch(named_branch).branch or "main"
+            yield table, {"branch": branch, "snapshot_properties": self._snapshot_properties}
 
-    def _run(self, statement: str) -> None:
+    def _run(self, statement: str, **options: Any) -> None:
         view = f"neve_{uuid4().hex}"
         context = self.lakes.context_of(self.place)
         with spark_itself():
             self.rows.createOrReplaceTempView(view)
             try:
-                run(context, f"{statement} SELECT * FROM {view}")  # noqa: S608
+                run(context, f"{statement} SELECT * FROM {view}", **options)  # noqa: S608
             finally:
                 self.lakes.spark.catalog.dropTempView(view)
 
@@ -138,18 +159,25 @@ class TableWrite:
         return ".".join(map(quote_name, self.place))
 
     @property
-    def _branch(self) -> str:
-        return self.options.get("branch", "main")
+    def _names_branch(self) -> bool:
+        """Whether the name ends with a branch of a table, as in `lake.db.t.branch_audit`."""
+        find, is_branch = self.lakes.table_lookup(), self.place[-1].startswith("branch_")
+        return is_branch and find(self.place) is None and find(self.place[:-1]) is not None
+
+    def _option(self, name: str) -> str | None:
+        """Return an option; as in Spark, case does not matter."""
+        return {key.lower(): value for key, value in self.options.items()}.get(name)
 
     @property
     def _snapshot_properties(self) -> dict[str, str]:
-        named = {n: v for n, v in self.options.items() if n.startswith(_SNAPSHOT_PROPERTY)}
-        return {name.removeprefix(_SNAPSHOT_PROPERTY): value for name, value in named.items()}
+        length = len(_SNAPSHOT_PROPERTY)
+        return {n[length:]: v for n, v in self.options.items() if n.lower().startswith(_SNAPSHOT_PROPERTY)}
 
     @property
     def _table_options(self) -> dict[str, str]:
-        """Options of a write that creates a table are properties of the table, unless they are about the snapshot."""
-        return {n: v for n, v in self.options.items() if not n.startswith(_SNAPSHOT_PROPERTY) and n != "branch"}
+        """Options of a write that creates a table are properties of the table, unless they are about the write."""
+        others = {n: v for n, v in self.options.items() if n.lower() not in _WRITE_OPTIONS}
+        return {n: v for n, v in others.items() if not n.lower().startswith(_SNAPSHOT_PROPERTY)}
 
 
 class TableWriter:
@@ -241,20 +269,17 @@ class _LakeReader(_NotedChoices):
     """A reader of Spark that finds tables of lakes by name."""
 
     def table(self, tableName: str) -> DataFrame:  # noqa: N803
-        place = self._neve_lakes.place_of_text(tableName)
-        if place is None:
-            frame: DataFrame = super().table(tableName)  # type: ignore[misc]
-            return frame
-        return read_table(self._neve_lakes, self.__dict__["_neve_in_spark"], place, self._neve_options)
+        frame = self._neve_read(tableName, self._neve_options)
+        return super().table(tableName) if frame is None else frame  # type: ignore[misc]
 
     def load(self, path: Any = None, format: str | None = None, schema: Any = None, **options: Any) -> DataFrame:  # noqa: A002
         chosen = format or self.__dict__.get("_neve_format")
-        place = self._neve_lakes.place_of_text(path) if chosen == _ICEBERG else None
-        if place is None:
-            frame: DataFrame = super().load(path, format, schema, **options)  # type: ignore[misc]
-            return frame
-        all_options = {**self._neve_options, **options}
-        return read_table(self._neve_lakes, self.__dict__["_neve_in_spark"], place, all_options)
+        is_iceberg = isinstance(chosen, str) and chosen.lower() == _ICEBERG
+        frame = self._neve_read(path, {**self._neve_options, **options}) if is_iceberg else None
+        return super().load(path, format, schema, **options) if frame is None else frame  # type: ignore[misc]
+
+    def _neve_read(self, name: object, options: Mapping[str, Any]) -> DataFrame | None:
+        return read_table(self._neve_lakes, self.__dict__["_neve_in_spark"], name, options)
 
 
 class _LakeWriter(_NotedChoices):
@@ -263,6 +288,19 @@ class _LakeWriter(_NotedChoices):
     def mode(self, saveMode: str | None) -> Any:  # noqa: N803
         self.__dict__["_neve_mode"] = saveMode
         return super().mode(saveMode)  # type: ignore[misc]
+
+    def bucketBy(self, numBuckets: int, col: Any, *cols: Any) -> Any:  # noqa: N802, N803
+        names = (*col, *cols) if isinstance(col, list | tuple) else (col, *cols)
+        self.__dict__["_neve_buckets"] = tuple(f"bucket({numBuckets}, {quote_name(name)})" for name in names)
+        return super().bucketBy(numBuckets, col, *cols)  # type: ignore[misc]
+
+    def sortBy(self, col: Any, *cols: Any) -> Any:  # noqa: N802
+        self.__dict__["_neve_refused"] = "sortBy"
+        return super().sortBy(col, *cols)  # type: ignore[misc]
+
+    def clusterBy(self, *cols: Any) -> Any:  # noqa: N802
+        self.__dict__["_neve_refused"] = "clusterBy"
+        return super().clusterBy(*cols)  # type: ignore[misc]
 
     def partitionBy(self, *cols: Any) -> Any:  # noqa: N802
         names = cols[0] if len(cols) == 1 and isinstance(cols[0], list | tuple) else cols
@@ -277,7 +315,7 @@ class _LakeWriter(_NotedChoices):
         partitionBy: str | list[str] | None = None,  # noqa: N803
         **options: Any,
     ) -> None:
-        place = self._neve_lakes.place_of_text(name)
+        place = self._neve_lakes.place_of_text(name, may_be_new=True)
         if place is None:
             super().saveAsTable(name, format, mode, partitionBy, **options)  # type: ignore[misc]
             return
@@ -294,8 +332,14 @@ class _LakeWriter(_NotedChoices):
         self._neve_write(place, {}).insert(overwrites=is_overwrite)
 
     def _neve_write(self, place: Name, options: Mapping[str, Any]) -> TableWrite:
+        buckets = self.__dict__.get("_neve_buckets", ())
+        if (refused := self.__dict__.get("_neve_refused")) or len(buckets) > 1:
+            raise UserError(
+                f"Cannot write table {'.'.join(place)} with {refused or 'bucketBy over several columns'}. Create the "
+                "table with SQL, and set its order with ALTER TABLE … WRITE ORDERED BY."
+            )
         texts = {key: _option_text(value) for key, value in {**self._neve_options, **options}.items()}
-        frame, partition_by = self.__dict__["_neve_frame"], self.__dict__.get("_neve_partition_by", ())
+        frame, partition_by = self.__dict__["_neve_frame"], (*self.__dict__.get("_neve_partition_by", ()), *buckets)
         return TableWrite(self._neve_lakes, frame, place, texts, partition_by=partition_by)
 
 

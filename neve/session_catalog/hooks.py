@@ -14,10 +14,10 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.sql_formatter import SQLStringFormatter
 
 from neve.errors import UserError
-from neve.run.spark.session import is_classic
+from neve.run.spark.session import is_classic, spark_itself
 from neve.session_catalog.catalog import as_lake_catalog
 from neve.session_catalog.frames import TableWrite, TableWriter, as_lake_reader, as_lake_writer, read_table
-from neve.session_catalog.session_lakes import SessionLakes, session_lakes, spark_itself
+from neve.session_catalog.session_lakes import SessionLakes, session_lakes
 from neve.session_catalog.statements import run_sql
 
 Hook = Callable[..., Any]  # takes the lakes, the original as a call, the object, and the arguments
@@ -87,8 +87,8 @@ def _table(
     spark: SparkSession,
     tableName: str,  # noqa: N803 - the name in PySpark
 ) -> DataFrame:
-    place = lakes.place_of_text(tableName)
-    return original(tableName) if place is None else read_table(lakes, _sql_of(spark), place)
+    frame = read_table(lakes, _sql_of(spark), tableName)
+    return original(tableName) if frame is None else frame
 
 
 def _read(lakes: SessionLakes, original: Callable[[], Any], spark: SparkSession) -> Any:
@@ -113,7 +113,7 @@ def _sql_of(spark: SparkSession) -> Callable[..., DataFrame]:
 
 
 def _write_to(lakes: SessionLakes, original: Callable[..., Any], frame: DataFrame, table: str) -> Any:
-    place = lakes.place_of_text(table)
+    place = lakes.place_of_text(table, may_be_new=True)
     return original(table) if place is None else TableWriter(TableWrite(lakes, frame, place))
 
 

@@ -1,14 +1,14 @@
-"""The lakes of a Spark session: under which names they are attached, and what table names mean there.
+"""The lakes of a Spark session: under which names they are attached, and what names mean there.
 
-A name that begins with the name of a lake belongs to that lake. If a lake is the current catalog of the session, all
-names belong to it that do not begin with another catalog, and short ones are completed with the current namespace.
+A table name that begins with the name of a lake belongs to that lake. If a lake is the current catalog of the session,
+all names belong to it that do not begin with another catalog, and short ones are completed with the current namespace.
+Names of namespaces are not: `CREATE NAMESPACE db` makes one at the top of the current lake. What has only one name, as
+a temporary view has, is found before a table.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
-from contextvars import ContextVar
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any
@@ -18,16 +18,15 @@ from pyspark.sql import SparkSession
 
 from neve.errors import UnknownName, UserError
 from neve.lake import Lake
-from neve.ops.context import LakeContext, SqlSession, TableContext
-from neve.ops.sql_views import TableLookup, catalog_table_lookup
+from neve.ops.context import LakeContext, SqlSession, TableContext, TemporaryView
+from neve.ops.sql_views import TableLookup, catalog_table_lookup, is_temporary_view
 from neve.predicate.sql_text import SqlToken
-from neve.run.spark.session import is_classic
+from neve.run.spark.session import is_classic, means_spark_itself, spark_itself
 from neve.sql.reader import Reader
 from neve.sql.statement import Name
 
-_OWN_CATALOGS = ("spark_catalog", "global_temp", "system", "session")  # names that Spark resolves itself
+OWN_CATALOGS = ("spark_catalog", "global_temp", "system", "session")  # names that Spark resolves itself
 _NOT_FOUND = "TABLE_OR_VIEW_NOT_FOUND"
-_is_paused = ContextVar("_is_paused", default=False)
 
 
 @dataclass
@@ -37,24 +36,55 @@ class SessionLakes:
     spark: SparkSession
     by_name: dict[str, Lake] = field(default_factory=dict)
     current: Name = ()  # a lake and a namespace in it; empty: a catalog of Spark
+    views: dict[str, TemporaryView] = field(default_factory=dict)  # of all lakes, by name in lower case
 
-    def place_of(self, name: Name) -> Name | None:
-        """Return the full name of something in a lake, which begins with the lake; None if it belongs to Spark."""
+    @property
+    def home(self) -> str:
+        """The lake that runs statements about none in particular: the current one, or the first."""
+        return self.current[0] if self.current else next(iter(self.by_name))
+
+    def place_of(self, name: Name, current: Name | None = None) -> Name | None:
+        """Return the full name of a table in a lake, which begins with the lake; None if it belongs to Spark.
+
+        `current` is a lake and a namespace that count as the current ones.
+        """
+        current = self.current if current is None else current
+        if len(name) > 1 and name[0] in self.by_name:
+            return name
+        if not current or (len(name) > 1 and self._is_catalog(name[0])):
+            return None
+        is_in_namespace = len(name) == 1 or self._is_branch(name, current)
+        return (*current, *name) if is_in_namespace else (current[0], *name)
+
+    def place_of_existing(self, name: Name) -> Name | None:
+        """Return the full name of what is to be read or changed: a temporary view comes before a table."""
+        place = self.place_of(name)
+        with spark_itself():
+            return None if place is None or (len(name) == 1 and is_temporary_view(self.spark, name[0])) else place
+
+    def place_of_namespace(self, name: Name) -> Name | None:
+        """Return the full name of a namespace of a lake, or a lake itself; None if it belongs to Spark."""
         if name[0] in self.by_name:
             return name
-        if not self.current or name[0] in _OWN_CATALOGS or self._is_catalog(name[0]):
-            return None
-        return (*self.current, *name) if len(name) == 1 else (self.current[0], *name)
+        return (self.current[0], *name) if self.current and not self._is_catalog(name[0]) else None
 
-    def place_of_text(self, name: object) -> Name | None:
-        """Return the full name of something in a lake, from text; None if it belongs to Spark, or is no name."""
+    def place_of_text(self, name: object, *, may_be_new: bool = False) -> Name | None:
+        """Return the full name of a table in a lake, from text; None if it belongs to Spark, or is no name."""
         parts = parse_name(name)
-        return None if parts is None else self.place_of(parts)
+        if parts is None:
+            return None
+        return self.place_of(parts) if may_be_new else self.place_of_existing(parts)
 
     def context_of(self, name: Name) -> LakeContext:
         """Return the lake of a full name, for statements; their other names are looked up in the whole session."""
-        lake = self.by_name[name[0]]
-        return replace(lake.context, sql_name=name[0], lookup=self.table_lookup())
+        lake, current = self.by_name[name[0]], self.current if self.current[:1] == name[:1] else name[:1]
+        return replace(
+            lake.context,
+            sql_name=name[0],
+            session=replace(lake.session, namespace=current[1:]),
+            lookup=self.table_lookup(),
+            place_of=lambda parts: self.place_of(parts, current),
+        )
 
     def table_lookup(self) -> TableLookup:
         """Return a function that looks up tables in all lakes of the session, each once."""
@@ -65,7 +95,8 @@ class SessionLakes:
         @cache
         def find(parts: Name) -> TableContext | None:
             place = self.place_of(parts)
-            return None if place is None else lookups[place[0]](place[1:])
+            context = None if place is None else lookups[place[0]](place[1:])
+            return None if context is None else replace(context, lookup=find)
 
         return find
 
@@ -75,12 +106,21 @@ class SessionLakes:
 
     def mentions_lake(self, tokens: tuple[SqlToken, ...]) -> bool:
         """Return whether a text may name something in a lake, or a temporary view of one."""
-        views = {view for lake in self.by_name.values() for view in lake.session.views}
-        named = (w.is_name and (w.name in self.by_name or w.name.lower() in views) for w in tokens)
-        return bool(self.current) or any(named)
+        return bool(self.current) or self.is_named_in(tokens)
+
+    def is_named_in(self, tokens: tuple[SqlToken, ...]) -> bool:
+        """Return whether a text has the name of a lake, or of a temporary view of one."""
+        return any(w.is_name and (w.name in self.by_name or w.name.lower() in self.views) for w in tokens)
+
+    def _is_branch(self, name: Name, current: Name) -> bool:
+        """Return whether a name such as `t.branch_audit` is a branch of a table in the current namespace."""
+        if len(name) != 2 or not name[1].startswith("branch_") or len(current) < 2:
+            return False
+        catalog = self.by_name[current[0]].catalog
+        return bool(catalog.table_exists((*current[1:], name[0])) and not catalog.table_exists(name))
 
     def _is_catalog(self, name: str) -> bool:
-        return self.spark.conf.get(f"spark.sql.catalog.{name}", None) is not None
+        return name.lower() in OWN_CATALOGS or self.spark.conf.get(f"spark.sql.catalog.{name}", None) is not None
 
 
 def parse_name(name: object) -> Name | None:
@@ -115,13 +155,13 @@ def session_key(spark: SparkSession) -> str:
 
 def session_lakes(spark: SparkSession) -> SessionLakes | None:
     """Return the lakes of a session; None if it has none, or during work of ours, which only means Spark itself."""
-    return None if _is_paused.get() or not _sessions else _sessions.get(session_key(spark))
+    return None if means_spark_itself() or not _sessions else _sessions.get(session_key(spark))
 
 
 def add_lake(spark: SparkSession, name: str, lake: Lake) -> SessionLakes:
     """Attach a lake to a session under a name."""
     lakes = _sessions.setdefault(session_key(spark), SessionLakes(spark))
-    lakes.by_name[name] = replace(lake, given_spark=spark, session=SqlSession())
+    lakes.by_name[name] = replace(lake, given_spark=spark, session=SqlSession(views=lakes.views))
     return lakes
 
 
@@ -143,13 +183,3 @@ def remove_lakes(spark: SparkSession, name: str | None) -> list[str]:
 def has_sessions() -> bool:
     """Return whether a lake is attached to any session."""
     return bool(_sessions)
-
-
-@contextmanager
-def spark_itself() -> Iterator[None]:
-    """During this block, calls of Spark in this thread mean Spark itself: lakes are not looked at."""
-    token = _is_paused.set(True)
-    try:
-        yield
-    finally:
-        _is_paused.reset(token)

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, Literal
 
 import pyarrow as pa
 from pyiceberg.schema import Schema
@@ -21,42 +21,82 @@ from pyspark.sql.types import StructType
 from neve.errors import UnknownName, UserError
 from neve.ops.sql_views import Views, register_views
 from neve.predicate.column_names import quote_name
-from neve.predicate.sql_text import SqlToken
+from neve.predicate.sql_text import TokenKind
 from neve.predicate.table_references import TableName
+from neve.predicate.time_travel import end_of_parentheses
 from neve.run.spark.input_rows import as_dataframe
 from neve.run.spark.session import is_classic, substitute_variables
 from neve.session_catalog.session_lakes import SessionLakes
 from neve.sql import run
+from neve.sql.explain import EXPLAIN_MODES
 from neve.sql.parameters import bind_parameters
-from neve.sql.query import QUERY_KEYWORDS, prepare_text
+from neve.sql.query import QUERY_KEYWORDS, prepare_text, query_text
 from neve.sql.reader import Reader
 from neve.sql.statement import Name
 
 RunInSpark = Callable[..., DataFrame]  # the session's own `sql`
 Parameters = Mapping[str, Any] | list[Any] | None
+Kind = Literal["table", "new table", "view", "namespace", "procedure"]
 
+_RANGE_OPTIONS = ("start-snapshot-id", "end-snapshot-id", "start-timestamp", "end-timestamp", "stream-from-timestamp")
 _CHANGES = ("INSERT", "UPDATE", "DELETE", "MERGE")
-_NAMESPACE_WORDS = ("NAMESPACE", "DATABASE", "SCHEMA", "NAMESPACES", "DATABASES", "SCHEMAS", "TABLES", "VIEWS")
-# What may stand before the name of the table or namespace that a statement is about.
-_WORDS_BEFORE_TARGET = frozenset(
-    re.findall(
-        r"\w+",
-        """INSERT INTO OVERWRITE TABLE UPDATE DELETE FROM MERGE WITH SCHEMA EVOLUTION CREATE OR REPLACE IF NOT EXISTS
-        DROP ALTER TRUNCATE DESCRIBE DESC EXTENDED FORMATTED SHOW TBLPROPERTIES PARTITIONS COLUMNS IN CALL REFRESH
-        ANALYZE TEMPORARY TEMP GLOBAL VIEW CACHE LAZY UNCACHE NAMESPACE DATABASE NAMESPACES DATABASES SCHEMAS TABLES
-        VIEWS""",
-    )
-)
+_NAMESPACE = "(?:NAMESPACE|DATABASE|SCHEMA)"
+
+# How statements begin that name something that may be in a lake, up to the name; [] is optional. A temporary view
+# hides a table, but neither a new table nor a namespace. All other statements are Spark's.
+_BEGINNINGS: dict[str, Kind] = {
+    "INSERT INTO [TABLE]": "table",
+    "INSERT OVERWRITE(?! (?:LOCAL )?DIRECTORY (?:'|USING)) [TABLE]": "table",
+    "UPDATE": "table",
+    "DELETE FROM": "table",
+    "MERGE(?: WITH SCHEMA EVOLUTION)? INTO": "table",
+    "TRUNCATE TABLE": "table",
+    "CREATE [EXTERNAL] TABLE [IF NOT EXISTS]": "new table",
+    "(?:CREATE OR )?REPLACE TABLE": "new table",
+    "DROP TABLE [IF EXISTS]": "table",
+    "(?:ALTER|REFRESH|ANALYZE|MSCK REPAIR|COMMENT ON) TABLE": "table",
+    "CREATE(?: OR REPLACE)? VIEW [IF NOT EXISTS]": "view",
+    "DROP VIEW [IF EXISTS]": "view",
+    "ALTER VIEW": "view",
+    "(?:CACHE|CACHE LAZY|UNCACHE) TABLE [IF EXISTS]": "view",
+    f"CREATE {_NAMESPACE} [IF NOT EXISTS]": "namespace",
+    f"DROP {_NAMESPACE} [IF EXISTS]": "namespace",
+    f"(?:ALTER|COMMENT ON) {_NAMESPACE}": "namespace",
+    f"DESC(?:RIBE)? {_NAMESPACE}(?! [.]) [EXTENDED]": "namespace",
+    "DESC(?:RIBE)?(?! (?:FUNCTION|QUERY|PROCEDURE|SELECT|WITH|VALUES|FROM) [^.]) [TABLE] [EXTENDED|FORMATTED]": "table",
+    "SHOW (?:TABLES|VIEWS|NAMESPACES|DATABASES|SCHEMAS|TABLE EXTENDED) (?:IN|FROM)": "namespace",
+    "SHOW (?:COLUMNS (?:IN|FROM)|CREATE TABLE|TBLPROPERTIES|PARTITIONS)": "table",
+    "CALL": "procedure",
+}
+# An optional word is a name if a dot or nothing follows.
+_COMPILED = [
+    (re.compile(re.sub(r" \[([A-Z |]+)\]", r"(?: (?:\1)(?= [^.]))?", text) + "(?= )"), kind)
+    for text, kind in _BEGINNINGS.items()
+]
+_SHOWS_CURRENT = re.compile(r"SHOW (?:TABLES|NAMESPACES|DATABASES|SCHEMAS|TABLE EXTENDED|CURRENT \S+)(?: LIKE| '|$)")
+_CREATES_VIEW_OF_QUERY = re.compile(r"CREATE(?: OR REPLACE)? TEMP(?:ORARY)? VIEW \S+ (?!USING )")
+_KEEPS_QUERY = re.compile("CACHE |(?:CREATE|ALTER) (?:OR REPLACE )?(?:GLOBAL )?(?:TEMP(?:ORARY)? )?VIEW ")
+_MAY_HOLD_QUERY = ("INSERT", "CREATE", "REPLACE", "CACHE", "ALTER", "DESCRIBE", "DESC", "DECLARE", "SET", *_CHANGES[1:])
 
 
 @dataclass(frozen=True)
 class Target:
-    """What a statement is about: the name of a table, namespace, view or procedure, and where it is in the text."""
+    """What a statement is about, and where its name is in the text."""
 
     name: Name
     start: int
     end: int
-    is_namespace: bool
+    kind: Kind
+
+    def place(self, lakes: SessionLakes) -> Name | None:
+        """Return its full name if it is in a lake, or None."""
+        if self.kind == "namespace":
+            return lakes.place_of_namespace(self.name)
+        if self.kind == "procedure" and len(self.name) == 2 and self.name[0].lower() == "system":
+            return (lakes.current[0], *self.name) if lakes.current else None
+        if self.kind == "view" and len(self.name) == 1:  # lakes have no views
+            return None
+        return lakes.place_of_existing(self.name) if self.kind == "table" else lakes.place_of(self.name)
 
 
 def run_sql(lakes: SessionLakes, in_spark: RunInSpark, text: str, args: Parameters = None) -> DataFrame:
@@ -73,8 +113,11 @@ def run_sql(lakes: SessionLakes, in_spark: RunInSpark, text: str, args: Paramete
         return _use(lakes, in_spark, reader)
     if _is_query(reader):
         return run_query(lakes, in_spark, text, args)
-    if reader.sees("EXPLAIN") or _creates_view(reader):
-        return _run_in_lake(lakes, next(iter(lakes.by_name)), text, args)
+    is_explained = reader.take_if_next("EXPLAIN")
+    if is_explained:
+        any(reader.take_if_next(mode) for mode in EXPLAIN_MODES)
+    if (is_explained and _is_query(reader)) or _CREATES_VIEW_OF_QUERY.match(_keywords(reader)):
+        return _run_in_lake(lakes, lakes.home, text, args)
     return _run_by_target(lakes, in_spark, reader, args)
 
 
@@ -88,22 +131,23 @@ def _with_literals(text: str, args: Parameters) -> tuple[str, Parameters]:
 
 def _run_by_target(lakes: SessionLakes, in_spark: RunInSpark, reader: Reader, args: Parameters) -> DataFrame:
     """Run a statement in the lake that holds what it is about, or in Spark."""
+    begun = reader.position
+    ctes = reader.text_until(*_CHANGES, what="a statement") if reader.sees("WITH") else ""
+    if lakes.current and _SHOWS_CURRENT.match(_keywords(reader)):
+        return _run_in_lake(lakes, lakes.home, reader.text, args)
     target = _find_target(reader)
-    if target is None:  # SHOW TABLES and the like
-        return (
-            _run_in_lake(lakes, lakes.current[0], reader.text, args) if lakes.current else in_spark(reader.text, args)
-        )
-    place = lakes.place_of(target.name)
-    if place is None:
-        return _run_with_query(lakes, in_spark, reader, target, args)
-    return _run_in_lake(lakes, place[0], _with_full_name(reader, target, place), args)
+    place = None if target is None else target.place(lakes)
+    if target is None or place is None:
+        return _run_in_spark(lakes, in_spark, reader, begun, ctes, args)
+    if target.kind == "namespace" and len(place) == 1 and not reader.words[0].matches("SHOW"):
+        raise UserError(f"{place[0]!r} is a lake, not a namespace. Name a namespace in it, as in {place[0]}.db.")
+    full_name = ".".join(map(quote_name, place))
+    return _run_in_lake(lakes, place[0], reader.text[: target.start] + full_name + reader.text[target.end :], args)
 
 
 def run_query(lakes: SessionLakes, in_spark: RunInSpark, text: str, args: Parameters = None) -> DataFrame:
     """Run a query in Spark, on views of the tables of lakes that it reads."""
-    for name in lakes.by_name:
-        text = prepare_text(lakes.context_of((name,)), text)
-    views = _register_views(lakes, text)
+    views = _register_views(lakes, query_text(Reader.of(text)))
     try:
         return in_spark(views.single_text, args)
     finally:
@@ -111,12 +155,16 @@ def run_query(lakes: SessionLakes, in_spark: RunInSpark, text: str, args: Parame
             views.close()
 
 
-def _register_views(lakes: SessionLakes, text: str) -> Views:
+def _register_views(lakes: SessionLakes, query: str) -> Views:
+    """Register the tables of lakes that a query reads; temporary views of lakes are replaced by their queries."""
+
     def refuse(name: TableName) -> None:
-        if name.parts[0] in lakes.by_name:
+        if len(name.parts) > 1 and name.parts[0] in lakes.by_name:
             raise lakes.not_found(name.parts)
 
-    return register_views(lakes.table_lookup(), lambda: lakes.spark, text, refuse=refuse)
+    for name in lakes.by_name:
+        query = prepare_text(lakes.context_of((name,)), query)
+    return register_views(lakes.table_lookup(), lambda: lakes.spark, query, refuse=refuse)
 
 
 def to_dataframe(spark: SparkSession, result: Any) -> DataFrame:
@@ -145,39 +193,29 @@ def _is_query(reader: Reader) -> bool:
     return is_query
 
 
-def _creates_view(reader: Reader) -> bool:
-    words = [word.value for word in reader.words[:5]]
-    return words[0] == "CREATE" and "VIEW" in words and bool({"TEMP", "TEMPORARY"} & set(words))
+def _keywords(reader: Reader) -> str:
+    """Return the next words, to compare them with keywords; those in quotes are none."""
+    ahead = reader.words[reader.position : reader.position + 9]
+    marks = {TokenKind.QUOTED: "`", TokenKind.STRING: "'"}
+    return " ".join(marks.get(word.kind, word.value) for word in ahead)
 
 
 def _find_target(reader: Reader) -> Target | None:
-    """Return what a statement is about; None if it names nothing."""
-    if reader.sees("WITH"):
-        reader.text_until(*_CHANGES, what="a statement")
-    seen = set[str]()
-    while (word := reader.word) is not None and word.value in _WORDS_BEFORE_TARGET and not _precedes_dot(reader):
-        seen.add(word.value)
-        reader.position += 1
-    if reader.word is None or not reader.word.is_name or reader.sees("LIKE"):
+    """Return what a statement is about, and move behind its name; None if it names nothing that a lake may have."""
+    begun, keywords = reader.position, _keywords(reader)
+    match, kind = next(((m, kind) for pattern, kind in _COMPILED if (m := pattern.match(keywords))), (None, None))
+    if match is None or kind is None:
+        return None
+    reader.position += match[0].count(" ") + 1
+    if reader.word is None or not reader.word.is_name:
+        reader.position = begun
         return None
     words = reader.dotted_name_words("a name")
-    is_namespace = bool(seen & {*_NAMESPACE_WORDS}) and "EVOLUTION" not in seen
-    is_namespace |= {"SHOW", "TABLE", "EXTENDED"} <= seen
-    return Target(tuple(word.name for word in words), words[0].start, words[-1].end, is_namespace)
-
-
-def _precedes_dot(reader: Reader) -> bool:
-    following: tuple[SqlToken, ...] = reader.words[reader.position + 1 : reader.position + 2]
-    return bool(following) and following[0].matches(".")
-
-
-def _with_full_name(reader: Reader, target: Target, place: Name) -> str:
-    """Put the full name of the target into a statement; names of namespaces go without the lake."""
-    text, name = reader.text, place[1:] if target.is_namespace else place
-    if name:
-        return text[: target.start] + ".".join(map(quote_name, name)) + text[target.end :]
-    word_before = max((w for w in reader.words if w.end <= target.start), key=lambda w: w.start)  # IN or FROM
-    return text[: word_before.start] + text[target.end :]
+    name, start = tuple(word.name for word in words), words[0].start
+    if match[0].startswith("SHOW COLUMNS") and (reader.take_if_next("IN") or reader.take_if_next("FROM")):
+        words = reader.dotted_name_words("a namespace")
+        name = (*(word.name for word in words), *name)
+    return Target(name, start, words[-1].end, kind)
 
 
 def _run_in_lake(lakes: SessionLakes, name: str, text: str, args: Parameters) -> DataFrame:
@@ -191,30 +229,54 @@ def _run_in_lake(lakes: SessionLakes, name: str, text: str, args: Parameters) ->
     return to_dataframe(lakes.spark, result)
 
 
-def _run_with_query(
-    lakes: SessionLakes, in_spark: RunInSpark, reader: Reader, target: Target, args: Parameters
+def _run_in_spark(
+    lakes: SessionLakes, in_spark: RunInSpark, reader: Reader, begun: int, ctes: str, args: Parameters
 ) -> DataFrame:
     """Run a statement about something of Spark; the query in it may read tables of lakes."""
-    start = next((w.start for w in reader.words if w.start >= target.end and w.matches(*QUERY_KEYWORDS[:3])), None)
-    if start is None:
-        return in_spark(reader.text, args)
-    views = _register_views(lakes, reader.text[start:])
+    text, first = reader.text, reader.words[begun]
+    reader.position = max(reader.position, begun + 1)
+    if not (first.matches("WITH") or first.matches(*_MAY_HOLD_QUERY)) or not _move_to_query(reader):
+        return in_spark(text, args)
+    before = text[: first.start] + text[first.start + len(ctes) : reader.words[reader.position].start]
+    try:
+        views = _register_views(lakes, f"{ctes} {query_text(reader)}".strip())
+    except UserError as e:
+        if isinstance(e, UnknownName) or lakes.is_named_in(reader.words):
+            raise
+        return in_spark(text, args)  # which explains what is wrong
     with views:
-        return in_spark(reader.text[:start] + views.single_text, args)
+        if views.tables and _KEEPS_QUERY.match(_keywords(replace(reader, position=begun))):
+            raise UserError(
+                "A view that Spark keeps cannot read a table of a lake, which is no table for Spark. Write CREATE "
+                "TEMPORARY VIEW … AS."
+            )
+        return in_spark(before + views.single_text, args)
+
+
+def _move_to_query(reader: Reader) -> bool:
+    """Move to the query in a statement, and return whether there is one."""
+    while reader.word is not None:
+        if reader.sees_one_of(*QUERY_KEYWORDS[:-1]) or any(reader.sees("(", word) for word in QUERY_KEYWORDS):
+            return True
+        end = end_of_parentheses(reader.words, reader.position) if reader.sees("(") else reader.position + 1
+        reader.position = len(reader.words) if end is None else end
+    return False
 
 
 def _use(lakes: SessionLakes, in_spark: RunInSpark, reader: Reader) -> DataFrame:
     """Make a lake, and a namespace in it, the current catalog; any other name is Spark's."""
-    text = reader.text
-    reader.position += 2 if reader.sees("SET") else 1
-    is_namespace = reader.take_if_next("NAMESPACE") or reader.take_if_next("DATABASE") or reader.take_if_next("SCHEMA")
-    name = reader.dotted_name("a catalog or a namespace")
-    place = lakes.place_of((*lakes.current[:1], *name) if is_namespace and lakes.current else name)
-    if place is None:
+    names_catalog = reader.take_if_next("SET", "CATALOG")
+    if not names_catalog:
+        reader.expect("USE")
+        any(reader.take_if_next(kind) for kind in ("NAMESPACE", "DATABASE", "SCHEMA"))
+    is_string = names_catalog and reader.word is not None and reader.word.kind is TokenKind.STRING
+    name = (reader.string("a catalog"),) if is_string else reader.dotted_name("a catalog or a namespace")
+    reader.expect_end()
+    place = lakes.place_of_namespace(name)
+    if place is None or (names_catalog and name[0] not in lakes.by_name):
+        result = in_spark(reader.text)
         lakes.current = ()
-        return in_spark(text)
-    if len(name) == 1 and not is_namespace and lakes.current and name[0] not in lakes.by_name:
-        place = (lakes.current[0], *name)  # `USE db` stays in the current catalog
+        return result
     lake = lakes.by_name[place[0]]
     if place[1:] and not lake.catalog.namespace_exists(place[1:]):
         known = (".".join(namespace) for namespace in lake.catalog.list_namespaces())
@@ -225,12 +287,17 @@ def _use(lakes: SessionLakes, in_spark: RunInSpark, reader: Reader) -> DataFrame
 
 def as_table_query(name: str, options: Mapping[str, Any]) -> str:
     """Return the query for all rows of a table, in the state that options of a reader choose."""
+    if refused := [option for option in options if option.lower() in _RANGE_OPTIONS]:
+        raise UserError(
+            f"Cannot read a table with the option {refused[0]}: only the rows of one snapshot can be read, not those "
+            "added between two. Choose one with snapshot-id, as-of-timestamp, branch or tag."
+        )
     states = {
-        "snapshot-id": lambda value: f"VERSION AS OF {int(value)}",
+        "snapshot-id": lambda value: f"VERSION AS OF {_whole_number('snapshot-id', value)}",
         "versionasof": lambda value: f"VERSION AS OF {_quote(value)}",
         "branch": lambda value: f"VERSION AS OF {_quote(value)}",
         "tag": lambda value: f"VERSION AS OF {_quote(value)}",
-        "as-of-timestamp": lambda value: f"TIMESTAMP AS OF timestamp_millis({int(value)})",
+        "as-of-timestamp": lambda value: f"TIMESTAMP AS OF timestamp_millis({_whole_number('as-of-timestamp', value)})",
         "timestampasof": lambda value: f"TIMESTAMP AS OF {_quote(value)}",
     }
     chosen = [(option, value) for option, value in options.items() if option.lower() in states]
@@ -238,6 +305,13 @@ def as_table_query(name: str, options: Mapping[str, Any]) -> str:
         raise UserError(f"Choose one of the options {' and '.join(o for o, _ in chosen)}: each names a snapshot.")
     state = "".join(f" {states[option.lower()](value)}" for option, value in chosen)
     return f"SELECT * FROM {name}{state}"  # noqa: S608 - Spark parses the name
+
+
+def _whole_number(option: str, value: object) -> int:
+    if not re.fullmatch(r"-?\d+", str(value)):
+        unit = " of milliseconds since 1970" if option == "as-of-timestamp" else ""
+        raise UserError(f"The option {option} is {value!r}; it must be a whole number{unit}.")
+    return int(str(value))
 
 
 def _quote(value: object) -> str:

@@ -12,7 +12,7 @@ from typing import Any
 from neve.errors import UserError
 from neve.ops.context import LakeContext
 from neve.run.spark.input_rows import create_dataframe
-from neve.run.spark.session import substitute_variables
+from neve.run.spark.session import spark_itself, substitute_variables
 from neve.sql.parameters import Parameters, bind_parameters
 from neve.sql.parse import parse
 from neve.sql.query import Query
@@ -36,6 +36,6 @@ def run(
         statement = replace(statement, is_restricted=restricted)
     elif restricted and not isinstance(statement, MetadataQuery):
         raise UserError("Cannot run this statement with restricted=True: only queries, SHOW and DESCRIBE are allowed.")
-    with point_at_source(text):
+    with spark_itself(), point_at_source(text):
         result = statement.run(lake, StatementOptions.of(options))
-    return create_dataframe(lake.spark(), result) if isinstance(statement, MetadataQuery) else result
+        return create_dataframe(lake.spark(), result) if isinstance(statement, MetadataQuery) else result

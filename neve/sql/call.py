@@ -12,7 +12,7 @@ is a table of rows itself.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import tzinfo
 from typing import Any
 
@@ -110,7 +110,8 @@ class Call:
                 raise UserError(f"CALL {self.procedure} needs the argument {name!r}.")
         if procedure.adds_table:
             return procedure.run(lake, values)
-        table, branch = table_and_branch(lake, values["table"])
+        # A name is of the procedure's own catalog, whichever is the current one.
+        table, branch = table_and_branch(replace(lake, lookup=None), identifier(lake, values["table"]))
         if branch is not None:  # of a name such as db.t.branch_audit
             if "branch" not in procedure.arguments:
                 raise UserError(f"CALL {self.procedure} works on the whole table, not on branch {branch!r}.")

@@ -41,7 +41,7 @@ class CreateTable:
 
     def run(self, lake: LakeContext, options: StatementOptions) -> Table:
         """Create the table; with a query, fill it, and drop it again if the rows cannot be written."""
-        options.require_only("CREATE TABLE")
+        chosen = options.require_only("CREATE TABLE", *(["snapshot_properties"] if self.query is not None else []))
         if self.if_not_exists and table_finder(lake)(self.table) is not None:
             return find_table(lake, self.table)
         if self.query is None:
@@ -49,7 +49,7 @@ class CreateTable:
         with open_query(lake, self.query) as rows:
             table = self._create(lake, columns_of(rows))
             try:
-                table.append(rows)
+                table.append(rows, snapshot_properties=chosen.snapshot_properties)
             except CommitUnknown:
                 raise  # the rows may have been committed
             except BaseException:
@@ -114,7 +114,7 @@ class ReplaceTable:
 
     def run(self, lake: LakeContext, options: StatementOptions) -> Table:
         """Replace the definition and the rows in one commit; the history of the table stays."""
-        options.require_only("REPLACE TABLE")
+        chosen = options.require_only("REPLACE TABLE", *(["snapshot_properties"] if self.new.query is not None else []))
         if not self.must_exist and table_finder(lake)(self.new.table) is None:
             return self.new.run(lake, options)
         table = find_table(lake, self.new.table)
@@ -130,7 +130,8 @@ class ReplaceTable:
             version = properties_of(self.new.properties).format_version
             replacement = self._replacement(table, schema_of(columns_of(rows), version))
             reads_itself = any(read.is_of(table.context) for read in tables)
-            ReplaceRows(table.context, rows, reads_itself, replacement=replacement).execute()
+            properties = chosen.snapshot_properties
+            ReplaceRows(table.context, rows, reads_itself, replacement=replacement, properties=properties).execute()
         return table.refresh()
 
     def _replacement(self, table: Table, schema: Schema) -> Replacement:

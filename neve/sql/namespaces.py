@@ -36,6 +36,8 @@ def namespace_or(
 
 def namespace_name(lake: LakeContext, name: Name) -> Name:
     """Return a name without the name of the catalog, unless a namespace of the full name exists."""
+    if lake.place_of is not None:  # all names begin with the lake
+        return name[1:]
     begins_with_catalog = len(name) > 1 and name[0] == lake.name
     return name[1:] if begins_with_catalog and not lake.catalog.namespace_exists(name) else name
 

@@ -124,9 +124,22 @@ def shorten_qualified_names(text: str, table: Name) -> str:
     return text if is_plain else shorten_table_qualifiers(text, table)
 
 
+def full_name(lake: LakeContext, name: Name) -> Name:
+    """Return a name as it is meant now: with the namespace in use, and with the lake if several may be meant."""
+    if lake.place_of is not None:
+        return lake.place_of(name) or name
+    return (*lake.session.namespace, *name) if len(name) == 1 else name
+
+
 def identifier(lake: LakeContext, name: Name) -> Name:
     """Return the full name of a table, without the name of the catalog unless a table is called so."""
-    if len(name) == 1:
-        return (*lake.session.namespace, *name)
-    begins_with_catalog = len(name) > 2 and name[0] == lake.name
-    return name[1:] if begins_with_catalog and not lake.catalog.table_exists(name) else name
+    completed = full_name(lake, name)
+    if lake.place_of is None:
+        begins_with_catalog = len(name) > 2 and name[0] == lake.name
+        return name[1:] if begins_with_catalog and not lake.catalog.table_exists(name) else completed
+    if completed[0] != lake.name:
+        raise UserError(
+            f"{'.'.join(name)} is no name in lake {lake.name!r}: it begins with another catalog. Leave that out, or "
+            f"write {lake.name} instead."
+        )
+    return completed[1:]

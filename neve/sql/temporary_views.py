@@ -11,11 +11,12 @@ from pyspark.sql import SparkSession
 
 from neve.errors import UserError
 from neve.ops.context import LakeContext, TemporaryView
+from neve.ops.sql_views import is_temporary_view
 from neve.predicate.column_names import quote_name
 from neve.predicate.sql_text import tokenize_sql
 from neve.predicate.table_references import TableName, replace_tables
 from neve.run.spark.session import quiet_errors
-from neve.sql.statement import table_finder
+from neve.sql.statement import full_name, table_finder
 
 VIEW_MARKER = "neve.view"
 
@@ -45,17 +46,22 @@ def expand_temporary_views(lake: LakeContext, text: str, inside: tuple[str, ...]
 
 
 def with_full_names(lake: LakeContext, query: str) -> str:
-    """Put the namespace in use before the names of tables that have none: a later USE does not change a view."""
-    find, namespace = table_finder(lake), lake.session.namespace
+    """Complete the names of tables with what USE has chosen: a later USE does not change a view."""
+    find = table_finder(lake)
 
-    def full_name(name: TableName) -> str | None:
-        if len(name.parts) > 1 or name.parts[0].lower() in lake.session.views or find(name.parts) is None:
+    def complete(name: TableName) -> str | None:
+        parts = name.parts
+        if len(parts) == 1 and (parts[0].lower() in lake.session.views or is_temporary_view(lake.spark(), parts[0])):
+            return None
+        length = next((n for n in (len(parts), len(parts) - 1) if n and find(parts[:n]) is not None), 0)
+        completed = (*full_name(lake, parts[:length]), *parts[length:]) if length else parts  # the rest is a branch
+        if completed == parts:
             return None
         written = query[name.start : name.end]
-        rest = written[tokenize_sql(written)[0].end :]  # VERSION AS OF …
-        return ".".join(map(quote_name, (*namespace, *name.parts))) + rest
+        time_travel = written[tokenize_sql(written)[2 * len(parts) - 2].end :]
+        return ".".join(map(quote_name, completed)) + time_travel
 
-    return replace_tables(query, full_name) if namespace else query
+    return replace_tables(query, complete) if lake.session.namespace or lake.place_of else query
 
 
 def _is_current(spark: SparkSession, name: str, view: TemporaryView) -> bool:

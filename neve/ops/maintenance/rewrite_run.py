@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
+from contextvars import copy_context
 from dataclasses import dataclass, field, replace
 
 import pyarrow.compute as pc
@@ -153,7 +154,7 @@ class RewriteRun:
         """Sort groups, each in a job of its own, several at once."""
         jobs = {g.group_id: job.prepare_sorted_rewrite(g, order.spread(g, job.target)) for g in groups}
         with ThreadPoolExecutor(plan.options.concurrent_groups) as pool:
-            running = {pool.submit(jobs[g.group_id]): g for g in groups}
+            running = {pool.submit(copy_context().run, jobs[g.group_id]): g for g in groups}
             try:
                 for future in as_completed(running):
                     self._attempt_rewrite(plan, [running[future]], lambda groups, f=future: [f.result()])  # type: ignore[misc]

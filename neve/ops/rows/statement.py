@@ -29,6 +29,7 @@ from neve.ops.rows.target_rows import RowCondition, predicate_of
 from neve.ops.verb import Execution, PendingCommit, StageableVerb
 from neve.plan.row_change import ChangePlan, Judge, Mode, split_fully_matching
 from neve.plan.scan import ScanPlan
+from neve.run.spark.session import spark_itself
 
 MODES: tuple[Mode, ...] = ("copy-on-write", "merge-on-read")
 
@@ -83,6 +84,7 @@ class RowStatement(StageableVerb[ChangePlan, R]):
 
     # -- planning ----------------------------------------------------------------------------------------------------
 
+    @spark_itself()
     def plan(self) -> ChangePlan:
         """Plan which files would be read, dropped, rewritten or given deletes; nothing is run."""
         self._check()

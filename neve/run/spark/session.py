@@ -52,6 +52,7 @@ _LOG4J_CONFIG = Path(__file__).with_name("log4j2.properties")
 _DAEMON_OPTION, _DAEMON = "spark.python.daemon.module", "neve.run.spark.worker_daemon"
 _log = logging.getLogger("neve.spark")
 _quiet = ContextVar("_quiet", default=False)
+_ignores_lakes = ContextVar("_ignores_lakes", default=False)
 
 
 def resolve_session(existing: SparkSession | None = None) -> SparkSession:
@@ -208,6 +209,21 @@ def quiet_errors() -> Iterator[None]:
         yield
     finally:
         _quiet.reset(before)
+
+
+@contextmanager
+def spark_itself() -> Iterator[None]:
+    """During this block, calls of Spark in this thread mean Spark itself: lakes attached to it are not looked at."""
+    before = _ignores_lakes.set(True)
+    try:
+        yield
+    finally:
+        _ignores_lakes.reset(before)
+
+
+def means_spark_itself() -> bool:
+    """Return whether calls of Spark in this thread mean Spark itself."""
+    return _ignores_lakes.get()
 
 
 def _is_not_quiet(record: logging.LogRecord) -> bool:
