@@ -68,6 +68,14 @@ CLEANUPS: dict[str, Callable[[neve.Lake, neve.Table], Any]] = {
 }
 
 
+@pytest.fixture
+def two_names(tmp_path: Path) -> Path:
+    """A place with a folder that is `real`, and also `link`."""
+    (tmp_path / "real").mkdir()
+    (tmp_path / "link").symlink_to("real")
+    return tmp_path
+
+
 @pytest.fixture(params=["one catalog", "two catalogs in one database", "two lakes"])
 def twins(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[neve.Lake, neve.Table, neve.Lake, neve.Table]:
     """The same metadata registered under two names."""
@@ -190,6 +198,28 @@ def test_a_data_folder_of_two_tables_is_searched_without_harm(tmp_path: Path, sp
     assert search.plan().shared == {"db.b": 2} and "2 files that db.b references" in search.plan().explain()
     search.execute()
     assert ids(other) == ids(table) == [2] and other.verify().is_sound
+
+
+@pytest.mark.parametrize("path_property", ["write.data.path", "write.metadata.path"])
+@pytest.mark.parametrize(("name", "other"), [("link", "real"), ("real", "link")])
+def test_files_in_a_folder_with_two_names_are_no_orphans(two_names: Path, path_property: str, name: str, other: str):
+    folder, lost = path_property.split(".")[1], two_names / "real/t/data/lost.parquet"
+    properties = {path_property: f"file://{two_names}/{other}/t/{folder}"}
+    table = lived(neve.connect(two_names / "lake"), location=f"file://{two_names}/{name}/t", properties=properties)
+    lost.write_bytes(b"")
+    all_old(two_names)
+    assert orphans(table).execute().orphans == (f"file://{two_names}/{name}/t/data/lost.parquet",)
+    assert not lost.exists() and ids(table) == [2] and table.verify().is_sound
+
+
+def test_an_expired_file_that_the_table_also_has_by_another_name_stays(two_names: Path):
+    lake = neve.connect(two_names / "lake")
+    table = lived(lake, location=f"file://{two_names}/real/t")
+    oldest = table.refresh().context.metadata.snapshots[0].snapshot_id
+    old_file = table.scan(snapshot_id=oldest).plan().files["file_path"][0].as_py()
+    lake.catalog.load_table("db.a").add_files([old_file.replace("/real/", "/link/")])
+    assert expire(table).execute().files_deleted > 2
+    assert ids(table) == [1, 2]
 
 
 def test_a_file_that_a_neighbour_commits_after_the_plan_stays(tmp_path: Path):
