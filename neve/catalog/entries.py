@@ -77,22 +77,28 @@ def list_other_entries(catalog: NeveCatalog, table: Table, paths: Iterable[str] 
 
     `paths` are the files beside the metadata of the table, with the notes.
     """
-    own, in_lakes = ".".join(table.name()), _list_lakes(catalog, table, paths)
+    own, in_lakes = table.name(), _list_lakes(catalog, table, paths)
+    name = ".".join(own)
     if isinstance(catalog, SqlCatalogMixin):
-        names = {catalog.name: ""}
-        rows = catalog.list_rows()
-        entries = [_entry_of_row(row, names.get(row[0], f" of catalog {row[0]}")) for row in rows]
+        own = (*".".join(own[:-1]).split("."), own[-1])  # as the database has it
     else:
-        entries = [CatalogEntry(".".join(identifier), identifier) for identifier in list_tables(catalog)]
-        in_lakes = [entry for entry in in_lakes if entry.identifier != table.name()]  # a server of that lake
-    return [entry for entry in entries if entry.name != own] + in_lakes
+        in_lakes = [entry for entry in in_lakes if entry.identifier != own]  # a server of that lake
+    return [entry for entry in _list_entries(catalog) if (entry.name, entry.identifier) != (name, own)] + in_lakes
 
 
 def find_entry(catalog: NeveCatalog, entry: CatalogEntry) -> str | None:
     """Return where the metadata of an entry of this catalog is now; None if that is not known."""
-    rows = catalog.list_rows() if isinstance(catalog, SqlCatalogMixin) else []
-    listed = (_entry_of_row(row, "") for row in rows if row[0] == catalog.name)
-    return next((each.metadata_location for each in listed if each.name == entry.name), None)
+    listed = _list_entries(catalog) if isinstance(catalog, SqlCatalogMixin) else []
+    own = (each for each in listed if (each.name, each.identifier) == (entry.name, entry.identifier))
+    return next((each.metadata_location for each in own), None)
+
+
+def _list_entries(catalog: NeveCatalog) -> list[CatalogEntry]:
+    """Return every entry of a catalog, and of other catalogs in its database."""
+    if not isinstance(catalog, SqlCatalogMixin):
+        return [CatalogEntry(".".join(identifier), identifier) for identifier in list_tables(catalog)]
+    names = {catalog.name: ""}
+    return [_entry_of_row(row, names.get(row[0], f" of catalog {row[0]}")) for row in catalog.list_rows()]
 
 
 def select_metadata_in_use(catalog: NeveCatalog, table: Table, locations: Collection[str]) -> frozenset[str]:

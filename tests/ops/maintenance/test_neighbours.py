@@ -41,7 +41,7 @@ def files_below(folder: Path) -> set[Path]:
     return {path for path in folder.rglob("*") if path.is_file() and "catalog.db" not in path.name}
 
 
-def lived(lake: neve.Lake, name: str = "db.a", **options: Any) -> neve.Table:
+def lived(lake: neve.Lake, name: Any = "db.a", **options: Any) -> neve.Table:
     """A table with an old snapshot whose files nothing else references."""
     table = lake.create_table(name, "id bigint", **options)
     table.append([{"id": 1}])
@@ -119,6 +119,18 @@ def test_files_that_the_other_name_references_are_kept_if_it_is_allowed(twins: A
     assert ids(twin) == [2, 3] and ids(table) == [2, 4] and table.verify().is_sound
     for snapshot in old:
         table.refresh().scan(snapshot_id=snapshot).to_arrow(engine="arrow")
+
+
+@pytest.mark.parametrize(("name", "other"), [(("a", "b.c"), ("a", "b", "c")), (("a.b", "c"), ("a", "b.c"))])
+def test_names_with_dots_are_compared_by_their_parts(tmp_path: Path, name: tuple[str, ...], other: tuple[str, ...]):
+    lake = neve.connect(tmp_path)
+    table = lived(lake, name)
+    assert expire(table).plan().files, "it is no twin of itself"
+    twin = lake.register_table(other, head(table))
+    for cleanup in (expire(table).execute, lambda: lake.drop_table(name, purge=True)):
+        with pytest.raises(UserError, match=r"the same table has another entry, a\.b\.c"):
+            cleanup()
+    assert ids(twin) == [2]
 
 
 def test_a_dropped_name_leaves_the_other_free(twins: Any):
