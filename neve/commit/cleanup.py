@@ -75,11 +75,12 @@ def delete_retired_metadata(catalog: NeveCatalog, table: Table, swapped: Swapped
     """Delete metadata files that left the metadata log, for a table whose properties require it.
 
     The log comes from storage and is not trusted: only files beside the metadata file of the table are deleted. A file
-    that is the current metadata of another entry of the same table stays.
+    that is the current metadata of another entry of the same table stays. If the catalog has too many tables to ask
+    each of them after a commit, the files stay for the removal of orphan files, which asks.
     """
     if not (retired := swapped.retired_metadata_files):
         return
-    with suppress(NeveError):  # if the catalog cannot be asked, they stay
+    with suppress(Exception):  # every catalog has its own errors; if it cannot be asked, they stay
         unused = sorted(retired - select_metadata_in_use(catalog, table, retired))
         _delete_inside(table.io, unused, (swapped.metadata_location.rsplit("/", 1)[0],), "it is in another folder")
 

@@ -26,6 +26,12 @@ from tests.support.servers import rest_server
 from tests.support.tables import local
 
 FAR = 2**50
+KEEP_ONE = {"write.metadata.delete-after-commit.enabled": "true", "write.metadata.previous-versions-max": "1"}
+SPELLINGS: dict[str, Callable[[str], str]] = {
+    "a URI": lambda path: path,
+    "a plain path": lambda path: path.removeprefix("file://"),
+    "a link": lambda path: path.replace("/real/", "/link/"),
+}
 
 
 def all_old(folder: Path) -> None:
@@ -155,16 +161,34 @@ def test_history_that_goes_on_in_an_unknown_catalog_is_seen(tmp_path: Path):
     assert ids(twin) == [2, 3, 4] and twin.verify().is_sound
 
 
-def test_metadata_that_another_name_points_to_is_not_retired(tmp_path: Path):
-    lake = neve.connect(tmp_path)
-    keep_one = {"write.metadata.delete-after-commit.enabled": "true", "write.metadata.previous-versions-max": "1"}
-    table = lived(lake, properties=keep_one)
-    twin = lake.register_table("db.b", head(table))
+@pytest.mark.parametrize("spelling", SPELLINGS)
+@pytest.mark.parametrize("other", ["real/lake", "second"])
+def test_metadata_that_another_name_points_to_is_not_retired(two_names: Path, other: str, spelling: str):
+    table = lived(neve.connect(two_names / "real/lake"), properties=KEEP_ONE)
+    twin = neve.connect(two_names / other).register_table("db.b", SPELLINGS[spelling](head(table)))
     for id_ in (3, 4, 5):
         table.append([{"id": id_}])
     table.set_properties(x="y")
     table.set_properties(x="z")
     assert ids(twin) == [2] and ids(table) == [2, 3, 4, 5]
+
+
+@pytest.mark.parametrize("max_loaded", [100, 0])
+def test_metadata_that_an_entry_of_a_server_points_to_is_not_retired(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, max_loaded: int
+):
+    """Only loading an entry tells where its metadata is; if there are too many, every file stays."""
+    monkeypatch.setattr("neve.catalog.entries._MAX_LOADED", max_loaded)
+    with rest_server(EmbeddedCatalog(tmp_path / "lake")) as server:
+        lake = neve.connect(catalog=open_catalog("rest", type="rest", uri=server.uri))
+        table = lived(lake, location=f"file://{tmp_path}/elsewhere", properties=KEEP_ONE)
+        twin = lake.register_table("db.b", head(table))
+        before = len(files_below(tmp_path / "elsewhere/metadata"))
+        for value in "abcd":
+            table.set_properties(x=value)
+        assert ids(twin) == [2]
+        stayed = len(files_below(tmp_path / "elsewhere/metadata")) - before
+        assert stayed == (1 if max_loaded else 4), "only the file of the twin stays, if the twin could be asked"
 
 
 def test_copies_with_the_same_id_elsewhere_are_no_twins(tmp_path: Path):
@@ -475,8 +499,7 @@ def table_in_a_busy_lake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ite
     """A table in the folder of another lake, whose catalog somebody has locked."""
     lake = neve.connect(tmp_path / "second")
     neve.connect(tmp_path / "first").create_table("db.other", "id bigint")
-    keep_one = {"write.metadata.delete-after-commit.enabled": "true", "write.metadata.previous-versions-max": "1"}
-    table = lived(lake, location=f"file://{tmp_path}/first/t", properties=keep_one)
+    table = lived(lake, location=f"file://{tmp_path}/first/t", properties=KEEP_ONE)
     monkeypatch.setattr("neve.catalog.entries._LOCK_WAIT_SECONDS", 0.1)
     with closing(sqlite3.connect(tmp_path / "first" / "catalog.db", isolation_level=None)) as holder:
         holder.execute("PRAGMA journal_mode = DELETE")  # as on file systems without shared memory; readers wait
