@@ -194,7 +194,8 @@ def sort_rows(rows: pa.RecordBatch, schema: Schema, order: SortOrder) -> pa.Reco
     keys: list[tuple[pa.Array, str]] = []  # nulls and NaNs have separate keys, because Arrow puts both at one end
     for field in order.fields:
         source = column_by_id(rows, schema, field.source_id)
-        values = apply_transform(field.transform, schema.find_type(field.source_id), source)
+        name = schema.find_column_name(field.source_id) or ""
+        values = apply_transform(field.transform, schema.find_type(field.source_id), source, name)
         direction = "descending" if field.direction == SortDirection.DESC else "ascending"
         keys.append((values.is_null(), "descending" if field.null_order == NullOrder.NULLS_FIRST else "ascending"))
         if pa.types.is_floating(values.type):
