@@ -9,11 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyiceberg import types as ice
 
 from neve.errors import UserError
+
+_MAX_NUMBER_BYTES = 16
 
 TypeCheck = Callable[[pa.DataType], bool]
 
@@ -69,6 +72,53 @@ def unwrap_type(kind: pa.DataType) -> pa.DataType:
     if isinstance(kind, pa.BaseExtensionType):
         return unwrap_type(kind.storage_type)
     return unwrap_type(kind.value_type) if pa.types.is_dictionary(kind) or pa.types.is_run_end_encoded(kind) else kind
+
+
+def is_encoded(kind: pa.DataType) -> bool:
+    """Check whether a type has dictionaries, run-end encodings or views, also inside. `nbytes` is not their size."""
+    if isinstance(kind, pa.BaseExtensionType):
+        return is_encoded(kind.storage_type)
+    is_wrapped = pa.types.is_dictionary(kind) or pa.types.is_run_end_encoded(kind) or _is_view(kind)
+    return is_wrapped or any(is_encoded(kind.field(i).type) for i in range(kind.num_fields))
+
+
+def _is_view(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_string_view(kind) or pa.types.is_binary_view(kind))
+
+
+def decoded_bytes(values: pa.Array) -> int:
+    """Return about how many bytes values have once they are decoded."""
+    if isinstance(values, pa.ExtensionArray):
+        return decoded_bytes(values.storage)
+    kind = values.type
+    if not is_encoded(kind):
+        return int(values.nbytes)
+    if pa.types.is_run_end_encoded(kind):
+        return len(values) * int(pc.max(_value_bytes(values.values)).as_py() or 0)
+    if _is_view(kind):
+        sizes = _value_bytes(values)
+    elif pa.types.is_dictionary(kind):
+        sizes = _value_bytes(values.dictionary).take(values.indices)
+    else:
+        lists = map_pairs(values) if pa.types.is_map(kind) else values
+        return sum(map(decoded_bytes, lists.flatten() if pa.types.is_struct(kind) else [lists.flatten()]))
+    return int(pc.sum(sizes).as_py() or 0)
+
+
+def _value_bytes(values: pa.Array) -> pa.Array:
+    """Return the size of each value, or a limit of it."""
+    if _is_view(values.type):
+        lengths = np.frombuffer(values.buffers()[1] or b"", np.int32)[::4]  # a view has 16 bytes; the length is first
+        own_lengths = lengths[values.offset : values.offset + len(values)]
+        return pa.array(own_lengths, mask=values.is_null().to_numpy(zero_copy_only=False))
+    if _is_text(values.type) or _is_bytes(values.type):
+        return pc.binary_length(values)
+    return pa.repeat(values.nbytes if pa.types.is_nested(values.type) else _MAX_NUMBER_BYTES, len(values))
+
+
+def map_pairs(values: pa.MapArray) -> pa.ListArray:
+    """Return maps as lists of structs."""
+    return values.cast(pa.list_(pa.struct([values.type.key_field, values.type.item_field])))
 
 
 def unwrap_values(values: pa.Array) -> pa.Array:

@@ -20,7 +20,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import IcebergType, ListType, MapType, NestedField, StructType, UUIDType
 
 from neve.errors import UnknownName, UserError
-from neve.run.write.conversions import convert_values, is_convertible, unwrap_type, unwrap_values
+from neve.run.write.conversions import convert_values, is_convertible, map_pairs, unwrap_type, unwrap_values
 from neve.run.write.file_schema import arrow_file_field, stored_fields
 
 _LIST_TYPES = (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list)
@@ -176,7 +176,7 @@ def _assign_list(values: pa.Array, target: ListType, kind: pa.ListType, where: s
 
 
 def _assign_map(values: pa.MapArray, target: MapType, kind: pa.MapType, where: str) -> pa.Array:
-    pairs = values.cast(pa.list_(pa.struct([values.type.key_field, values.type.item_field])))
+    pairs = map_pairs(values)
     flat = pc.list_flatten(pairs)
     keys = _assign_values(unwrap_values(flat.field(0)), target.key_type, kind.key_type, f"{where}.key")
     items = _assign_values(unwrap_values(flat.field(1)), target.value_type, kind.item_type, f"{where}.value")
