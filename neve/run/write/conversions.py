@@ -7,6 +7,7 @@ floats, which are approximate anyway.
 
 from __future__ import annotations
 
+from binascii import unhexlify
 from collections.abc import Callable, Mapping
 
 import numpy as np
@@ -169,10 +170,10 @@ def _convert_exactly(values: pa.Array, target: ice.IcebergType, kind: pa.DataTyp
 def _uuid_bytes(values: pa.Array) -> pa.Array:
     if not _is_text(values.type):
         return values.cast(pa.binary()).cast(pa.binary(16))
-    digits = pc.replace_substring(values.drop_null(), "-", "")
+    digits = pc.replace_substring(values.cast(pa.string()).drop_null(), "-", "")
     if pc.any(pc.not_equal(pc.binary_length(digits), 32)).as_py():
         raise ValueError("not a UUID")
-    raw = bytes.fromhex("".join(digits.to_pylist()))
+    raw = unhexlify(pc.binary_join(pa.ListArray.from_arrays([0, len(digits)], digits), "")[0].as_py())
     packed = pa.FixedSizeBinaryArray.from_buffers(pa.binary(16), len(digits), [None, pa.py_buffer(raw)])
     counts = pc.cumulative_sum(values.is_valid().cast(pa.int64()))
     return packed.take(pc.if_else(values.is_valid(), pc.subtract(counts, 1), None))

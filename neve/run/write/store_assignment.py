@@ -38,7 +38,7 @@ def fill_nulls(values: pa.Array) -> pa.Array:
     """Return the values with placeholders instead of nulls."""
     if not values.null_count:
         return values
-    indices = pc.if_else(values.is_valid(), pa.array(range(len(values))), len(values))
+    indices = pc.if_else(values.is_valid(), pa.array(np.arange(len(values))), len(values))
     return pa.concat_arrays([values, _zero_value(values.type)]).take(indices)
 
 
@@ -187,7 +187,12 @@ def _assign_map(values: pa.MapArray, target: MapType, kind: pa.MapType, where: s
 
 def _offsets(lengths: pa.Array) -> pa.Array:
     ends = np.cumsum(np.asarray(lengths), dtype=np.int64)
-    return pa.array(np.concatenate([[0], ends]).astype(np.int32))
+    try:
+        return pa.array(np.concatenate([[0], ends])).cast(pa.int32())
+    except pa.ArrowInvalid as e:
+        raise UserError(
+            f"Cannot store the lists of {len(lengths)} rows together: they have {ends[-1]} elements."
+        ) from e
 
 
 def refuse_nulls(nulls: Any, where: str) -> None:
