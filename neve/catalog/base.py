@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -80,10 +80,6 @@ class NeveCatalog(Catalog):
     def refresh_table(self, table: Table) -> Table:
         """Return the newest state of a table."""
         return self.load_table(table.name())
-
-    def metadata_files_in_use(self, locations: Collection[str]) -> frozenset[str]:
-        """Return which of these metadata files are known to be current for some table of the catalog."""
-        return frozenset()
 
     def swap_status(self, lost_swap: MaybeSwapped) -> SwapStatus:
         """Find out how a swap with a lost answer ended. LANDED and NEVER are proofs."""

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 
+from pyiceberg.exceptions import NoSuchTableError
 from pyiceberg.table import Table
 from pyiceberg.typedef import EMPTY_DICT, Identifier
 
@@ -25,13 +26,15 @@ from neve.catalog.sql import DATABASE_NAME, EmbeddedCatalog, SqlCatalogMixin
 from neve.catalog.tables import list_tables
 from neve.errors import NeveError, TableError
 from neve.io.files import read_file, write_new_file
-from neve.io.paths import canonical_path, is_inside, local_path, location_from_property
+from neve.io.parallel import map_in_threads
+from neve.io.paths import is_inside, local_path, location_from_property, real_path
 from neve.model.metadata import TableMetadata, to_neve_metadata
 from neve.model.properties import properties_of
 
 _NOTE_PREFIX = ".neve-lake-"
 _NOTE_DIGITS, _MAX_NOTE_BYTES = 16, 64 << 10
 _LOCK_WAIT_SECONDS = 10
+_MAX_LOADED, _LOADING_THREADS = 100, 16  # entries whose metadata location is only known once they are loaded
 _LAKE_QUERY = "SELECT catalog_name, table_namespace, table_name, metadata_location FROM iceberg_tables"
 
 
@@ -77,34 +80,53 @@ def list_other_entries(catalog: NeveCatalog, table: Table, paths: Iterable[str] 
 
     `paths` are the files beside the metadata of the table, with the notes.
     """
-    own, in_lakes = ".".join(table.name()), _list_lakes(catalog, table, paths)
+    own, in_lakes = table.name(), _list_lakes(catalog, table, paths)
+    name = ".".join(own)
     if isinstance(catalog, SqlCatalogMixin):
-        names = {catalog.name: ""}
-        rows = catalog.list_rows()
-        entries = [_entry_of_row(row, names.get(row[0], f" of catalog {row[0]}")) for row in rows]
+        own = (*".".join(own[:-1]).split("."), own[-1])  # as the database has it
     else:
-        entries = [CatalogEntry(".".join(identifier), identifier) for identifier in list_tables(catalog)]
-        in_lakes = [entry for entry in in_lakes if entry.identifier != table.name()]  # a server of that lake
-    return [entry for entry in entries if entry.name != own] + in_lakes
+        in_lakes = [entry for entry in in_lakes if entry.identifier != own]  # a server of that lake
+    return [entry for entry in _list_entries(catalog) if (entry.name, entry.identifier) != (name, own)] + in_lakes
 
 
 def find_entry(catalog: NeveCatalog, entry: CatalogEntry) -> str | None:
     """Return where the metadata of an entry of this catalog is now; None if that is not known."""
-    rows = catalog.list_rows() if isinstance(catalog, SqlCatalogMixin) else []
-    listed = (_entry_of_row(row, "") for row in rows if row[0] == catalog.name)
-    return next((each.metadata_location for each in listed if each.name == entry.name), None)
+    listed = _list_entries(catalog) if isinstance(catalog, SqlCatalogMixin) else []
+    own = (each for each in listed if (each.name, each.identifier) == (entry.name, entry.identifier))
+    return next((each.metadata_location for each in own), None)
+
+
+def _list_entries(catalog: NeveCatalog) -> list[CatalogEntry]:
+    """Return every entry of a catalog, and of other catalogs in its database."""
+    if not isinstance(catalog, SqlCatalogMixin):
+        return [CatalogEntry(".".join(identifier), identifier) for identifier in list_tables(catalog)]
+    names = {catalog.name: ""}
+    return [_entry_of_row(row, names.get(row[0], f" of catalog {row[0]}")) for row in catalog.list_rows()]
 
 
 def select_metadata_in_use(catalog: NeveCatalog, table: Table, locations: Collection[str]) -> frozenset[str]:
-    """Return which of these metadata files of a table are current for another entry, of its catalog or of a lake."""
+    """Return which of these metadata files of a table are current for another entry, of its catalog or of a lake.
+
+    All of them count as current if too many entries would have to be loaded to learn it.
+    """
     folder = local_path(table.metadata_location.rpartition("/")[0])
     notes = [] if folder is None else map(str, Path(folder).glob(f"{_NOTE_PREFIX}*"))
-    entries = _list_lakes(catalog, table, notes)
-    if any(entry.problem for entry in entries):
-        return frozenset(locations)  # any of them may be current there
-    in_lakes = {canonical_path(entry.metadata_location or "") for entry in entries}
-    in_use = frozenset(location for location in locations if canonical_path(location) in in_lakes)
-    return in_use | catalog.metadata_files_in_use(locations)
+    entries = [*_list_entries(catalog), *_list_lakes(catalog, table, notes)]
+    listed = [entry.metadata_location for entry in entries if entry.metadata_location is not None]
+    unlisted = [entry for entry in entries if entry.metadata_location is None]
+    if len(unlisted) > _MAX_LOADED:
+        return frozenset(locations)
+    current = [*listed, *map_in_threads(lambda entry: _load_location(entry, catalog), unlisted, _LOADING_THREADS)]
+    names = {path.rpartition("/")[2] for path in locations}
+    in_use = {real_path(path) for path in current if path.rpartition("/")[2] in names}
+    return frozenset(path for path in locations if real_path(path) in in_use)
+
+
+def _load_location(entry: CatalogEntry, catalog: NeveCatalog) -> str:
+    try:
+        return str(entry.load(catalog).metadata_location)
+    except NoSuchTableError:  # it was dropped meanwhile
+        return ""
 
 
 def _list_lakes(catalog: NeveCatalog, table: Table, paths: Iterable[str]) -> list[CatalogEntry]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import sqlite3
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
@@ -164,16 +164,6 @@ class SqlCatalogMixin(NeveCatalog, IcebergSqlCatalog):
                 return [tuple(row) for row in session.execute(query if kind is None else query.where(kind))]
 
         return self._read_database(read_rows, "its tables")
-
-    def metadata_files_in_use(self, locations: Collection[str]) -> frozenset[str]:
-        """Return which of these metadata files a table of any catalog in this database points to."""
-        query = select(IcebergTables.metadata_location).where(IcebergTables.metadata_location.in_(locations))
-
-        def read_locations() -> frozenset[str]:
-            with self._session() as session:
-                return frozenset(session.scalars(query))
-
-        return self._read_database(read_locations, "the locations of its tables")
 
     def drop_table(self, identifier: str | Identifier) -> None:
         """Remove a table from the catalog."""

@@ -30,7 +30,7 @@ from neve.commit.reachable_files import ReachableFiles
 from neve.commit.written_files import WrittenFiles
 from neve.errors import NeveError, UserError
 from neve.io.files import PART_FILE_PATTERN, delete_files
-from neve.io.paths import canonical_path_all, is_inside_all
+from neve.io.paths import canonical_path_all, is_inside_all, local_path, real_path_all
 from neve.model.metadata import TableMetadata
 from neve.model.snapshots import Snapshot, tree_root_location
 from neve.tree.entries import Manifest
@@ -75,11 +75,12 @@ def delete_retired_metadata(catalog: NeveCatalog, table: Table, swapped: Swapped
     """Delete metadata files that left the metadata log, for a table whose properties require it.
 
     The log comes from storage and is not trusted: only files beside the metadata file of the table are deleted. A file
-    that is the current metadata of another entry of the same table stays.
+    that is the current metadata of another entry of the same table stays. If the catalog has too many tables to ask
+    each of them after a commit, the files stay for the removal of orphan files, which asks.
     """
     if not (retired := swapped.retired_metadata_files):
         return
-    with suppress(NeveError):  # if the catalog cannot be asked, they stay
+    with suppress(Exception):  # every catalog has its own errors; if it cannot be asked, they stay
         unused = sorted(retired - select_metadata_in_use(catalog, table, retired))
         _delete_inside(table.io, unused, (swapped.metadata_location.rsplit("/", 1)[0],), "it is in another folder")
 
@@ -124,10 +125,15 @@ class Prefixes:
         """Build the value from mappings whose keys may be comma-separated: `{"s3a,s3n": "s3"}`."""
         return cls(_split_comma_keys(schemes), _split_comma_keys(authorities))
 
-    def split(self, paths: Any) -> pa.Table:
-        """Split each path into scheme, authority and path, with one name for equal schemes and authorities."""
+    def split(self, paths: Any, *, are_local: bool = False) -> pa.Table:
+        """Split each path into scheme, authority and path, with one name for equal schemes and authorities.
+
+        With `are_local`, symbolic links in folders are resolved, whatever the scheme and authority.
+        """
         parts = pc.extract_regex(canonical_path_all(paths), _URI)
         scheme, authority, path = (parts.field(i) for i in range(3))
+        if are_local:
+            path = real_path_all(pc.binary_join_element_wise("file:", path, ""))
         return pa.table(
             {
                 "scheme": _replace_equivalent_names(pc.utf8_lower(scheme), self.schemes),
@@ -146,8 +152,9 @@ class OrphanMasks:
 
 
 def find_orphans(stored: Any, known: Any, prefixes: Prefixes) -> OrphanMasks:
-    """Compare stored files with known files; both are columns of paths."""
-    known_parts, stored_parts = prefixes.split(known), prefixes.split(stored)
+    """Compare stored files with known files; both are columns of paths. The stored files are below one location."""
+    are_local = any(local_path(path) is not None for path in stored[:1].to_pylist())
+    known_parts, stored_parts = (prefixes.split(paths, are_local=are_local) for paths in (known, stored))
     has_same_path = pc.is_in(stored_parts["path"], value_set=known_parts["path"]).combine_chunks()
     is_known = pa.nulls(len(stored_parts), pa.bool_()).fill_null(False)
     for scheme, authority in ((True, True), (True, False), (False, True), (False, False)):

@@ -19,13 +19,13 @@ other and are not in the history of the table.
 from __future__ import annotations
 
 import json
-import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from functools import cached_property, lru_cache
+from functools import cached_property
 
+import pyarrow as pa
 from pyiceberg.exceptions import NoSuchTableError
 from pyiceberg.io import FileIO
 from pyiceberg.table import Table
@@ -41,7 +41,7 @@ from neve.errors import CorruptFile, LimitExceeded, MissingFile, NeveError, Unsu
 from neve.io.files import read_file
 from neve.io.listing import list_files
 from neve.io.parallel import map_in_threads, reader_count
-from neve.io.paths import canonical_path, local_path, location_from_property, scheme_of
+from neve.io.paths import location_from_property, real_folder, real_path, real_path_all
 from neve.model.metadata import TableMetadata, to_neve_metadata
 
 STAGING_FOLDER = "copy-table-staging-"
@@ -84,7 +84,7 @@ class Place:
 
     def is_twin(self, other: Place) -> bool:
         """Return whether both are entries of one table. Tables that were copied keep their id, but share no folder."""
-        if real_path(self.metadata_location) == real_path(other.metadata_location):
+        if self._real_metadata_location == other._real_metadata_location:
             return True
         has_same_id, overlaps = self.metadata.table_uuid == other.metadata.table_uuid, self.overlaps(other)
         if has_same_id == overlaps:
@@ -92,8 +92,12 @@ class Place:
         return not self._tree_roots.isdisjoint(other._tree_roots)
 
     @cached_property
+    def _real_metadata_location(self) -> str:
+        return real_path(self.metadata_location)
+
+    @cached_property
     def _tree_roots(self) -> frozenset[str]:
-        return frozenset(map(real_path, tree_roots(self.metadata.lazy_snapshots)))
+        return frozenset(_real_paths(tree_roots(self.metadata.lazy_snapshots)))
 
     def paths_in_use(self) -> list[str]:
         """Return every file that the table references."""
@@ -149,18 +153,19 @@ class Neighbours:
     def names_by_path(self) -> Mapping[str, str]:
         """The real paths of all files that twins and neighbours reference, with the name of the table."""
         places = (*self.others, *self.twins)
-        return {real_path(path): place.name for place in places for path in place.paths_in_use()}
+        return {path: place.name for place in places for path in _real_paths(place.paths_in_use())}
 
     def select_shared(self, paths: Iterable[str]) -> dict[str, str]:
         """Return those of some files that a twin or neighbour references, with its name."""
         if not self.twins and not self.others:
             return {}
-        return {path: name for path in paths if (name := self.names_by_path.get(real_path(path)))}
+        listed = list(paths)
+        pairs = zip(listed, _real_paths(listed), strict=True)
+        return {path: name for path, real in pairs if (name := self.names_by_path.get(real))}
 
 
 def find_neighbours(catalog: NeveCatalog, table: Table) -> Neighbours:
     """Find the tables that share files or folders with a table."""
-    real_folder.cache_clear()  # links may lead elsewhere now
     # The folder is listed before the tables are loaded: what they commit later is not in the list.
     listed: list[str] = list_files(table.io, table.metadata_location.rpartition("/")[0])["path"].to_pylist()
     own, entries = Place.of(refresh_table(catalog, table)), list_other_entries(catalog, table, listed)
@@ -219,9 +224,10 @@ def _find_other_histories(own: Place, twins: Sequence[Place], metadata_files: It
     A writer that is killed or loses a race leaves a metadata file that follows one of the table's history. A file that
     follows another file outside the history shows that the other one was committed, somewhere else.
     """
-    history = {real_path(path) for place in (own, *twins) for path in _metadata_files_of(place)}
+    history = {path for place in (own, *twins) for path in _real_paths(_metadata_files_of(place))}
     oldest = min(version_of(path) or 0 for path in history)
-    unknown = [p for p in metadata_files if (version_of(p) or 0) > oldest and real_path(p) not in history]
+    newer = [path for path in metadata_files if (version_of(path) or 0) > oldest]
+    unknown = [path for path, real in zip(newer, _real_paths(newer), strict=True) if real not in history]
     threads = reader_count(own.io, unknown, len(unknown) * _METADATA_BYTES)
     places = [p for p in map_in_threads(lambda path: _read_place(own, path), unknown, threads) if p is not None]
     return [p for p in places if real_path(_metadata_files_of(p)[0]) not in history and own.is_twin(p)]
@@ -240,18 +246,5 @@ def _metadata_files_of(place: Place) -> list[str]:
     return [*reversed(log), place.metadata_location]
 
 
-def real_path(path: str) -> str:
-    """Return the canonical form of a path; of a local one without symbolic links in its folders.
-
-    >>> real_path("file:///a//b/c") == real_path("/a/b/c") == "file:/a/b/c"
-    True
-    """
-    folder, _, name = path.rpartition("/")
-    return f"{real_folder(folder)}/{name}"
-
-
-@lru_cache(maxsize=10_000)
-def real_folder(folder: str) -> str:
-    """Return the canonical form of a folder; of a local one without symbolic links."""
-    local = folder if scheme_of(folder) is None else local_path(folder)
-    return canonical_path(folder if local is None else os.path.realpath(local)).rstrip("/")
+def _real_paths(paths: Iterable[str]) -> list[str]:
+    return list(real_path_all(pa.array(list(paths), pa.string())).to_pylist())

@@ -16,7 +16,7 @@ from pyiceberg.io import FileIO
 from neve.display.format import plural
 from neve.errors import MissingFile
 from neve.io.parallel import map_in_threads, reader_count
-from neve.io.paths import canonical_path_all, is_inside_all, may_be_table_location
+from neve.io.paths import is_inside_all, may_be_table_location, real_path_all
 from neve.model.metadata import TableMetadata
 from neve.model.partition import Specs
 from neve.model.properties import properties_of
@@ -237,15 +237,15 @@ def _unreachable_entries(
     if not len(entries):
         return entries, missing
     live = _read_entries_one_by_one(io, [m for m in remaining.values() if m.may_hold_live_files], Specs.of(after))
-    in_use = pc.is_in(canonical_path_all(entries["file_path"]), value_set=canonical_path_all(live["file_path"]))
+    in_use = pc.is_in(real_path_all(entries["file_path"]), value_set=real_path_all(live["file_path"]))
     return entries.filter(pc.invert(in_use)), missing
 
 
 def _paths_not_in(paths: Iterable[str], others: Iterable[str]) -> list[str]:
-    """Return the paths, each once, that are not among the others; paths are compared in canonical form."""
+    """Return the paths, each once, that are not among the others; two names of one local file are the same path."""
     column = pa.array(dict.fromkeys(paths), pa.string())
-    excluded = canonical_path_all(pa.array(list(others), pa.string()))
-    return list(column.filter(pc.invert(pc.is_in(canonical_path_all(column), value_set=excluded))).to_pylist())
+    excluded = real_path_all(pa.array(list(others), pa.string()))
+    return list(column.filter(pc.invert(pc.is_in(real_path_all(column), value_set=excluded))).to_pylist())
 
 
 def roots_of(metadata: TableMetadata, metadata_location: str = "") -> Paths:

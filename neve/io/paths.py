@@ -11,13 +11,15 @@ paths are relative to the table, and those with `.` or `..` segments are rejecte
 Writing and deleting: only below the given roots. This is decided by text: no `.` or `..` after the root, not even
 percent-encoded. Symbolic links are checked when files are deleted.
 
-Comparing: by `canonical_path`, never by the stored text.
+Comparing: by `canonical_path`, never by the stored text; before files are deleted by `real_path`, because a folder may
+have two names.
 
 Functions that end in `_all` take and return Arrow columns of strings; nulls stay null.
 """
 
 from __future__ import annotations
 
+import os
 import posixpath
 import re
 import unicodedata
@@ -76,6 +78,41 @@ def canonical_path_all(paths: Column) -> pa.Array:
     if _any_true(doubled):  # `a//b` is `a/b` in a local file system, but not in an object store
         column = pc.if_else(doubled, pc.replace_substring_regex(column, "/{2,}", "/"), column)
     return _with_schemes(column, _SAME_SCHEME)
+
+
+def real_path(path: str) -> str:
+    """Return the canonical form of a path; of a local one without symbolic links in its folders.
+
+    >>> real_path("file:///a//b/c") == real_path("/a/b/c") == "file:/a/b/c"
+    True
+    """
+    return _first_path(real_path_all(_as_column(path)))
+
+
+def real_folder(folder: str) -> str:
+    """Return the canonical form of a folder; of a local one without symbolic links."""
+    return real_path(f"{folder}/").rstrip("/")
+
+
+def real_path_all(paths: Column) -> pa.Array:
+    """Apply `real_path` to a column; each folder is looked up once."""
+    column = canonical_path_all(paths)
+    is_local = pc.fill_null(_is_short_file_uri(column), False)
+    if not _any_true(is_local):
+        return column
+    parts = pc.split_pattern(column.filter(is_local), "/", max_splits=1, reverse=True)
+    folders, names = (pc.list_element(parts, i) for i in range(2))
+    encoded = folders.dictionary_encode()
+    real_folders = pa.array(map(_without_links, encoded.dictionary.to_pylist()), column.type)
+    real = pc.binary_join_element_wise(real_folders.take(encoded.indices), names, "/")
+    return pc.replace_with_mask(column, is_local, real)
+
+
+def _without_links(folder: str) -> str:
+    """Return the canonical form of a local folder without symbolic links."""
+    local = folder.removeprefix("file:") or "/"
+    real = local if "\0" in local else os.path.realpath(local)  # no file has such a name, and Python rejects it
+    return f"file:{real.rstrip('/')}"
 
 
 def resolve_path(location: str, path: str) -> str:

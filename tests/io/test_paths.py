@@ -21,6 +21,9 @@ from neve.io.paths import (
     is_inside,
     is_inside_all,
     local_path,
+    real_folder,
+    real_path,
+    real_path_all,
     refuse_outside,
     refuse_unreadable,
     relativise_path_all,
@@ -66,6 +69,19 @@ def test_spellings_of_one_local_file_are_equal(path: str) -> None:
 def test_spellings_of_one_object_are_equal_and_keep_their_slashes(path: str) -> None:
     assert canonical_path(path) == "s3://b/a//k"
     assert local_path(path) is None
+
+
+def test_a_real_path_has_no_links_in_its_folders(tmp_path: Path) -> None:
+    (tmp_path / "real/inner").mkdir(parents=True)
+    (tmp_path / "link").symlink_to("real")
+    (tmp_path / "loop").symlink_to("loop")
+    real = f"file:{tmp_path}/real/inner"
+    for folder in (f"{tmp_path}/link/inner", f"file://{tmp_path}/link//inner", f"file:{tmp_path}/real/inner/"):
+        assert real_folder(folder) == real and real_path(f"{folder}/x") == f"{real}/x"
+    paths = [f"{tmp_path}/link/x", None, "s3a://b/link/x", f"{tmp_path}/loop/x", "a/b", "/x", "/a\0b/x", "file://h/x"]
+    unchanged = ["s3://b/link/x", f"file:{tmp_path}/loop/x", "a/b", "file:/x", "file:/a\0b/x", "file://h/x"]
+    assert real_path_all(column(*paths)).to_pylist() == [f"file:{tmp_path}/real/x", None, *unchanged]
+    assert [real_folder(folder) for folder in ("/", "s3://b/k/")] == ["file:", "s3://b/k"]
 
 
 @pytest.mark.parametrize("path", ["file://host/t/x", "hdfs://host/t/x", "t/x", "file:t/x", "s3x://t/x"])

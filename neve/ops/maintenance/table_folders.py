@@ -18,13 +18,13 @@ from pyiceberg.io import FileIO
 
 from neve.catalog.metadata_files import read_metadata
 from neve.commit.cleanup import Prefixes, find_orphans
-from neve.commit.neighbours import Neighbours, find_neighbours, real_folder
+from neve.commit.neighbours import Neighbours, find_neighbours
 from neve.commit.reachable_files import find_reachable_files, roots_of
 from neve.errors import CorruptFile, MissingFile, UserError
 from neve.io.files import read_range
 from neve.io.listing import list_files
 from neve.io.parallel import map_in_threads, reader_count
-from neve.io.paths import canonical_path, canonical_path_all, has_folders, is_inside, is_inside_all
+from neve.io.paths import canonical_path, canonical_path_all, has_folders, is_inside, is_inside_all, real_folder
 from neve.ops.context import TableContext
 
 _METADATA_NAME_PATTERN = r"/[^/]*\.metadata\.json(\.gz)?$"

@@ -8,8 +8,8 @@
 Inside a task, rows are sorted by partition, so that one file at a time is open, unless fan-out is requested; then by
 the sort order.
 
-For this, partition transforms are written as Spark expressions. The values in metadata are computed by PyIceberg where
-files are written. The expressions give the same values, so that one partition is never spread over tasks for nothing.
+For this, partition transforms are written as Spark expressions. The values in metadata are computed where files are
+written. The expressions give the same values, so that one partition is never spread over tasks for nothing.
 
 Spark's `hash` chains: it hashes each argument with the hash of the previous one as its seed. After an integer whose own
 hash is 0, the next argument is therefore hashed with seed 0, as in Iceberg's bucket transform. That holds for longs,
@@ -118,9 +118,10 @@ def _time_transform_sql(transform: tf.Transform[Any, Any], kind: ice.IcebergType
             return f"(year({date}) - 1970) * 12 + month({date}) - 1"
         case tf.DayTransform():
             return f"unix_date({date})"
+    # Null if it does not fit: the writer reports it.
     if isinstance(kind, _INSTANT):
-        return f"cast({_floor_div_sql(f'unix_micros({column})', _MICROS_PER_HOUR)} as int)"
-    return f"unix_date({date}) * 24 + hour(cast({column} as timestamp_ntz))"
+        return f"try_cast({_floor_div_sql(f'unix_micros({column})', _MICROS_PER_HOUR)} as int)"
+    return f"try_cast(unix_date({date}) * 24L + hour(cast({column} as timestamp_ntz)) as int)"
 
 
 def _micros_sql(kind: ice.IcebergType, column: str) -> str:
@@ -133,7 +134,7 @@ def _micros_sql(kind: ice.IcebergType, column: str) -> str:
 
 
 def _floor_div_sql(number: str, unit: int) -> str:
-    return f"(({number} - pmod({number}, {unit})) div {unit})"
+    return f"({number} div {unit} - if({number} % {unit} < 0, 1, 0))"
 
 
 def _arrow_transform(transform: tf.Transform[Any, Any], field: ice.NestedField) -> Any:

@@ -7,13 +7,17 @@ floats, which are approximate anyway.
 
 from __future__ import annotations
 
+from binascii import unhexlify
 from collections.abc import Callable, Mapping
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyiceberg import types as ice
 
 from neve.errors import UserError
+
+_MAX_NUMBER_BYTES = 16
 
 TypeCheck = Callable[[pa.DataType], bool]
 
@@ -71,6 +75,53 @@ def unwrap_type(kind: pa.DataType) -> pa.DataType:
     return unwrap_type(kind.value_type) if pa.types.is_dictionary(kind) or pa.types.is_run_end_encoded(kind) else kind
 
 
+def is_encoded(kind: pa.DataType) -> bool:
+    """Check whether a type has dictionaries, run-end encodings or views, also inside. `nbytes` is not their size."""
+    if isinstance(kind, pa.BaseExtensionType):
+        return is_encoded(kind.storage_type)
+    is_wrapped = pa.types.is_dictionary(kind) or pa.types.is_run_end_encoded(kind) or _is_view(kind)
+    return is_wrapped or any(is_encoded(kind.field(i).type) for i in range(kind.num_fields))
+
+
+def _is_view(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_string_view(kind) or pa.types.is_binary_view(kind))
+
+
+def decoded_bytes(values: pa.Array) -> int:
+    """Return about how many bytes values have once they are decoded."""
+    if isinstance(values, pa.ExtensionArray):
+        return decoded_bytes(values.storage)
+    kind = values.type
+    if not is_encoded(kind):
+        return int(values.nbytes)
+    if pa.types.is_run_end_encoded(kind):
+        return len(values) * int(pc.max(_value_bytes(values.values)).as_py() or 0)
+    if _is_view(kind):
+        sizes = _value_bytes(values)
+    elif pa.types.is_dictionary(kind):
+        sizes = _value_bytes(values.dictionary).take(values.indices)
+    else:
+        lists = map_pairs(values) if pa.types.is_map(kind) else values
+        return sum(map(decoded_bytes, lists.flatten() if pa.types.is_struct(kind) else [lists.flatten()]))
+    return int(pc.sum(sizes).as_py() or 0)
+
+
+def _value_bytes(values: pa.Array) -> pa.Array:
+    """Return the size of each value, or a limit of it."""
+    if _is_view(values.type):
+        lengths = np.frombuffer(values.buffers()[1] or b"", np.int32)[::4]  # a view has 16 bytes; the length is first
+        own_lengths = lengths[values.offset : values.offset + len(values)]
+        return pa.array(own_lengths, mask=values.is_null().to_numpy(zero_copy_only=False))
+    if _is_text(values.type) or _is_bytes(values.type):
+        return pc.binary_length(values)
+    return pa.repeat(values.nbytes if pa.types.is_nested(values.type) else _MAX_NUMBER_BYTES, len(values))
+
+
+def map_pairs(values: pa.MapArray) -> pa.ListArray:
+    """Return maps as lists of structs."""
+    return values.cast(pa.list_(pa.struct([values.type.key_field, values.type.item_field])))
+
+
 def unwrap_values(values: pa.Array) -> pa.Array:
     """Return the plain values of dictionaries, run-end encodings and extension arrays."""
     if isinstance(values, pa.ExtensionArray):
@@ -119,10 +170,10 @@ def _convert_exactly(values: pa.Array, target: ice.IcebergType, kind: pa.DataTyp
 def _uuid_bytes(values: pa.Array) -> pa.Array:
     if not _is_text(values.type):
         return values.cast(pa.binary()).cast(pa.binary(16))
-    digits = pc.replace_substring(values.drop_null(), "-", "")
+    digits = pc.replace_substring(values.cast(pa.string()).drop_null(), "-", "")
     if pc.any(pc.not_equal(pc.binary_length(digits), 32)).as_py():
         raise ValueError("not a UUID")
-    raw = bytes.fromhex("".join(digits.to_pylist()))
+    raw = unhexlify(pc.binary_join(pa.ListArray.from_arrays([0, len(digits)], digits), "")[0].as_py())
     packed = pa.FixedSizeBinaryArray.from_buffers(pa.binary(16), len(digits), [None, pa.py_buffer(raw)])
     counts = pc.cumulative_sum(values.is_valid().cast(pa.int64()))
     return packed.take(pc.if_else(values.is_valid(), pc.subtract(counts, 1), None))

@@ -15,14 +15,18 @@ from __future__ import annotations
 
 import os
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from itertools import chain
+from operator import attrgetter
 from pathlib import PurePosixPath
+from typing import Any
 from uuid import uuid4
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 from pyiceberg.io import FileIO
 from pyiceberg.schema import Schema
 from pyiceberg.table.sorting import NullOrder, SortDirection, SortOrder
@@ -30,16 +34,19 @@ from pyiceberg.table.sorting import NullOrder, SortDirection, SortOrder
 from neve.io.files import delete_files, fsync_paths, translate_storage_errors
 from neve.io.parallel import map_in_threads, usable_cores
 from neve.io.storage_paths import local_file_path
+from neve.run.write.conversions import decoded_bytes, is_encoded
 from neve.run.write.partitioning import FileNames, PartitionRows, apply_transform, column_by_id
 from neve.run.write.rolling_writer import RollingWriter, WrittenFile
 from neve.run.write.store_assignment import assign_rows, check_assignable
 from neve.run.write.target import WriteTarget
 from neve.tree.entries import DETAIL, Content, EntryTable, Status
 
+Rows = Any  # pa.Table or pa.RecordBatch
+
 # Splitting a batch by partition has a fixed cost, so small batches are joined first: up to so many rows or bytes.
 _MIN_BATCH_ROWS, _MIN_BATCH_BYTES = 65536, 32 << 20
 _MIN_ASSIGNED_ROWS = 8192  # the same for store assignment, where no rows are moved
-_MAX_GROUP_BYTES = 1 << 30  # of rows in memory that are split by partition together
+_MAX_GROUP_BYTES = 1 << 30  # of rows in memory that are handled together; Arrow limits a column of text to 2 GiB
 _SHARE_BYTES = 256 << 20  # of a table in memory that is worth a thread, and files of its own
 
 
@@ -140,8 +147,7 @@ def write_batches(
 ) -> list[WrittenFile]:
     """Write batches of rows, after store assignment to the table's columns; a failed write leaves no files behind."""
     partitioner = target.partitioner
-    min_rows = _MIN_BATCH_ROWS if partitioner.separates_rows else _MIN_ASSIGNED_ROWS
-    assigned = (_assign(batch, target) for batch in join_small_batches(batches, min_rows))
+    assigned = _assigned_batches(batches, target, _MIN_BATCH_ROWS if partitioner.separates_rows else _MIN_ASSIGNED_ROWS)
     # Rows of clustered batches are written at once, and need not be copied one partition at a time.
     groups = (partitioner.split_by_partition(rows, copies=not is_clustered) for rows in assigned)
     return _write_all(groups, target, names, is_clustered)
@@ -187,23 +193,54 @@ def data_file_entries(files: Sequence[WrittenFile], target: WriteTarget) -> pa.T
     return EntryTable.from_columns(columns, target.specs, len(files), DETAIL.names).columns
 
 
-def sort_rows(rows: pa.RecordBatch, schema: Schema, order: SortOrder) -> pa.RecordBatch:
-    """Return the rows sorted by a sort order."""
-    if not order.fields or rows.num_rows < 2:
-        return rows
-    keys: list[tuple[pa.Array, str]] = []  # nulls and NaNs have separate keys, because Arrow puts both at one end
+def sort_rows(batches: Sequence[pa.RecordBatch], schema: Schema, order: SortOrder) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of some batches sorted by a sort order: in one batch, unless a column is too large for that."""
+    by_column = zip(*(batch.columns for batch in batches), strict=True)
+    sizes = [sum(values.nbytes for values in column) for column in by_column]
+    if max(sizes) <= _MAX_GROUP_BYTES:
+        batches = [pa.concat_batches(batches)]
+    keys = [_sort_keys(batch, schema, order) for batch in batches]
+    columns = [pa.chunked_array([values for values, _ in column]) for column in zip(*keys, strict=True)]
+    names = [str(i) for i in range(len(columns))]
+    sort_keys = list(zip(names, (direction for _, direction in keys[0]), strict=True))
+    indices = pc.sort_indices(pa.table(columns, names=names), sort_keys=sort_keys)
+    if len(batches) == 1:
+        yield batches[0].take(indices)
+        return
+    for share in np.array_split(indices.to_numpy(), sum(sizes) // _MAX_GROUP_BYTES + 1):
+        yield from _take_rows(batches, share)
+
+
+def _sort_keys(rows: pa.RecordBatch, schema: Schema, order: SortOrder) -> list[tuple[pa.Array, str]]:
+    """Return columns to sort by, with directions; nulls and NaNs have their own, because Arrow puts both at one end."""
+    keys: list[tuple[pa.Array, str]] = []
     for field in order.fields:
         source = column_by_id(rows, schema, field.source_id)
-        values = apply_transform(field.transform, schema.find_type(field.source_id), source)
+        name = schema.find_column_name(field.source_id) or ""
+        values = apply_transform(field.transform, schema.find_type(field.source_id), source, name)
         direction = "descending" if field.direction == SortDirection.DESC else "ascending"
         keys.append((values.is_null(), "descending" if field.null_order == NullOrder.NULLS_FIRST else "ascending"))
         if pa.types.is_floating(values.type):
             keys.append((pc.fill_null(pc.is_nan(values), False), direction))
         keys.append((values.cast(pa.binary()) if pa.types.is_fixed_size_binary(values.type) else values, direction))
-    names = [str(i) for i in range(len(keys))]
-    directions = [direction for _, direction in keys]
-    table = pa.table([values for values, _ in keys], names=names)
-    return rows.take(pc.sort_indices(table, sort_keys=list(zip(names, directions, strict=True))))
+    return keys
+
+
+def _take_rows(batches: Sequence[pa.RecordBatch], indices: NDArray[np.integer]) -> Iterator[pa.RecordBatch]:
+    """Yield rows by their indices over all batches, in batches of at most 1 GiB."""
+    ends = np.cumsum([batch.num_rows for batch in batches])
+    numbers = np.searchsorted(ends, indices, side="right")
+    parts = [
+        batch.take(pa.array(indices[numbers == number] - (ends[number] - batch.num_rows)))
+        for number, batch in enumerate(batches)
+    ]
+    if len(indices) > 1 and sum(part.nbytes for part in parts) > _MAX_GROUP_BYTES:
+        del parts
+        for half in np.array_split(indices, 2):
+            yield from _take_rows(batches, half)
+    else:
+        positions = np.argsort(np.argsort(numbers, kind="stable"))  # in the parts, one after the other
+        yield pa.concat_batches(parts).take(pa.array(positions))
 
 
 def write_arrow_table(rows: pa.Table, target: WriteTarget) -> pa.Table:
@@ -241,19 +278,52 @@ def write_stream(batches: pa.RecordBatchReader, target: WriteTarget) -> pa.Table
 
 
 def _rows_by_partition(rows: pa.Table, target: WriteTarget) -> Iterator[Iterator[PartitionRows]]:
-    """Yield groups of up to 1 GiB of rows, each one partition after the other; a sorted table is a single group."""
+    """Yield groups of rows, each one partition after the other: of up to 1 GiB, or all rows if they are sorted."""
     if target.write_order.fields:
-        assigned = (_assign(batch, target) for batch in rows.combine_chunks().to_batches())
-        ordered = sort_rows(pa.concat_batches(list(assigned)), target.schema, target.write_order)
-        yield target.partitioner.split_by_partition(ordered, copies=False)
+        assigned = list(_assigned_batches(rows.to_batches(), target, _MIN_BATCH_ROWS))
+        for ordered in sort_rows(assigned, target.schema, target.write_order):
+            yield target.partitioner.split_by_partition(ordered, copies=False)
         return
-    step = max(rows.num_rows * _MAX_GROUP_BYTES // max(rows.nbytes, _MAX_GROUP_BYTES), 1)
-    for start in range(0, rows.num_rows, step):
-        group, pieces = _slice(rows, start, step), dict[tuple[object, ...], list[PartitionRows]]()
-        for batch in join_small_batches(group.to_batches(), _MIN_BATCH_ROWS):
-            for piece in target.partitioner.split_by_partition(_assign(batch, target), copies=False):
+    for group in _split_by_size(rows, _size_function(rows.schema)):
+        pieces = dict[tuple[object, ...], list[PartitionRows]]()
+        for batch in _assigned_batches(group.to_batches(), target, _MIN_BATCH_ROWS):
+            for piece in target.partitioner.split_by_partition(batch, copies=False):
                 pieces.setdefault(piece.key, []).append(piece)
         yield chain.from_iterable(pieces.values())
+
+
+def _assigned_batches(
+    batches: Iterable[pa.RecordBatch], target: WriteTarget, min_rows: int
+) -> Iterator[pa.RecordBatch]:
+    """Yield batches after store assignment, small ones joined, none larger than 1 GiB."""
+    source = iter(batches)
+    if (first := next(source, None)) is None:
+        return
+    size = _size_function(first.schema)
+    parts = (part for batch in chain([first], source) for part in _split_by_size(batch, size))
+    if size is _decoded_size:  # store assignment decodes; Arrow cannot join all dictionaries
+        yield from join_small_batches((_assign(part, target) for part in parts), min_rows)
+    else:  # store assignment has a cost for each batch
+        yield from (_assign(batch, target) for batch in join_small_batches(parts, min_rows))
+
+
+def _split_by_size(rows: Rows, size: Callable[[Rows], int]) -> Iterator[Rows]:
+    """Halve rows until each part is a single row or has at most 1 GiB: a column of text can have 2 GiB."""
+    if rows.num_rows < 2 or size(rows) <= _MAX_GROUP_BYTES:
+        yield rows
+        return
+    half = rows.num_rows // 2
+    for part in (rows.slice(0, half), rows.slice(half)):
+        yield from _split_by_size(part, size)
+
+
+def _size_function(schema: pa.Schema) -> Callable[[Rows], int]:
+    return _decoded_size if any(map(is_encoded, schema.types)) else attrgetter("nbytes")
+
+
+def _decoded_size(rows: Rows) -> int:
+    columns = (getattr(column, "chunks", [column]) for column in rows.columns)
+    return sum(decoded_bytes(values) for chunks in columns for values in chunks)
 
 
 def _slice(rows: pa.Table, start: int, count: int) -> pa.Table:

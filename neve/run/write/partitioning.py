@@ -1,7 +1,7 @@
 """Partition rows by a spec, and choose the paths of data files.
 
-Partition values are computed with PyIceberg's vectorized transforms. Nanosecond timestamps are first rounded down to
-microseconds: the format requires this for bucket, and hour does not support nanoseconds.
+Partition values are computed with PyIceberg's vectorized transforms, except those of time: they are null far from 1970,
+and hours overflow. Nanosecond timestamps are first rounded down to microseconds, as the format requires for bucket.
 
 A data file's path is `<data path>/<partition path>/<name>` by default. With object storage layout, a hash of the rest
 comes before it, so that the files of one partition do not share a prefix. Names contain the task and an id that is
@@ -27,13 +27,21 @@ from numpy.typing import NDArray
 from pyiceberg import types as ice
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
-from pyiceberg.transforms import IdentityTransform, Transform, UnknownTransform, VoidTransform
+from pyiceberg.transforms import (
+    HourTransform,
+    IdentityTransform,
+    TimeTransform,
+    Transform,
+    UnknownTransform,
+    VoidTransform,
+)
 
 from neve.errors import UnsupportedFeature, UserError
 from neve.io.paths import location_from_property
 from neve.model.partition import Specs, partition_folders
 from neve.model.properties import TableProperties
 from neve.model.pyiceberg_private import fields_by_id, parents_by_id
+from neve.model.values import DAY_MICROS
 
 _HASH_BITS, _FOLDER_BITS, _FOLDERS = 20, 4, 3
 _MAX_FOLDER_LENGTH = 200
@@ -98,6 +106,9 @@ _MICROS_TYPE: dict[type[ice.IcebergType], ice.IcebergType] = {
     ice.TimestampNanoType: ice.TimestampType(),
     ice.TimestamptzNanoType: ice.TimestamptzType(),
 }
+_CALENDAR_UNITS = {"year": "Y", "month": "M"}
+_MAX_INT = (1 << 31) - 1
+_HOUR_MICROS = 3_600_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,7 +209,8 @@ class Partitioner:
                 values_by_column[column] = pa.nulls(rows.num_rows, kind)
                 continue
             source = column_by_id(rows, self.schema, field.source_id)
-            values = apply_transform(field.transform, self.specs.source_type(field), source)
+            name = self.schema.find_column_name(field.source_id) or ""
+            values = apply_transform(field.transform, self.specs.source_type(field), source, name)
             values_by_column[column] = values if values.type == kind else values.cast(kind)
         return pa.RecordBatch.from_arrays(list(values_by_column.values()), names=list(values_by_column))
 
@@ -226,22 +238,48 @@ def _number_values(values: pa.Array) -> NDArray[np.integer]:
     return numbers
 
 
-def apply_transform(transform: Transform[Any, Any], source: ice.IcebergType, values: pa.Array) -> pa.Array:
-    """Apply a partition transform to a column."""
+def apply_transform(
+    transform: Transform[Any, Any], source: ice.IcebergType, values: pa.Array, column: str = ""
+) -> pa.Array:
+    """Apply a partition transform to a column, which errors name."""
     if isinstance(values, pa.ExtensionArray):
         values = values.storage
     if isinstance(transform, IdentityTransform):
         return values
     if type(source) in _MICROS_TYPE:
-        nanos = values.cast(pa.int64())
-        micros = pa.array(np.asarray(nanos.fill_null(0)) // 1000)
-        floored = pc.if_else(pc.is_valid(nanos), micros, pa.scalar(None, pa.int64()))
-        source, values = _MICROS_TYPE[type(source)], floored.cast(pa.timestamp("us", values.type.tz))
+        micros = _floor_divide(values.cast(pa.int64()), 1000)
+        source, values = _MICROS_TYPE[type(source)], micros.cast(pa.timestamp("us", values.type.tz))
+    if isinstance(transform, TimeTransform):
+        return _time_since_1970(transform, values, column)
     compute: Callable[[pa.Array], pa.Array] = transform.pyarrow_transform(source)
     if isinstance(source, ice.DecimalType):
         # A copy is aligned to 16 bytes, which the transforms require and arrays from Spark need not be.
         values = values.take(pa.array(np.arange(len(values))))
     return compute(values)
+
+
+def _time_since_1970(transform: TimeTransform[Any], values: pa.Array, column: str) -> pa.Array:
+    """Return the years, months, days or hours of dates, or of timestamps in microseconds."""
+    if pa.types.is_date32(values.type):
+        units = values.cast(pa.int32()).cast(pa.int64())
+    else:
+        divisor = _HOUR_MICROS if isinstance(transform, HourTransform) else DAY_MICROS
+        units = _floor_divide(values.cast(pa.int64()), divisor)
+    if (unit := _CALENDAR_UNITS.get(str(transform))) is not None:
+        numbers = np.asarray(units.fill_null(0)).astype("datetime64[D]").astype(f"datetime64[{unit}]").astype(np.int64)
+        units = pc.if_else(units.is_valid(), pa.array(numbers), None)
+    try:
+        return units.cast(pa.int32())
+    except pa.ArrowInvalid as e:
+        raise UserError(
+            f"Cannot compute the {transform} of column {column!r}: a timestamp is more than {_MAX_INT} {transform}s "
+            "from 1970, which does not fit a partition value. Correct it, or use another transform."
+        ) from e
+
+
+def _floor_divide(numbers: pa.Array, divisor: int) -> pa.Array:
+    quotients = pa.array(np.asarray(numbers.fill_null(0)) // divisor)
+    return pc.if_else(numbers.is_valid(), quotients, None)
 
 
 def column_by_id(rows: pa.RecordBatch, schema: Schema, field_id: int) -> pa.Array:

@@ -20,7 +20,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import IcebergType, ListType, MapType, NestedField, StructType, UUIDType
 
 from neve.errors import UnknownName, UserError
-from neve.run.write.conversions import convert_values, is_convertible, unwrap_type, unwrap_values
+from neve.run.write.conversions import convert_values, is_convertible, map_pairs, unwrap_type, unwrap_values
 from neve.run.write.file_schema import arrow_file_field, stored_fields
 
 _LIST_TYPES = (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list)
@@ -38,7 +38,7 @@ def fill_nulls(values: pa.Array) -> pa.Array:
     """Return the values with placeholders instead of nulls."""
     if not values.null_count:
         return values
-    indices = pc.if_else(values.is_valid(), pa.array(range(len(values))), len(values))
+    indices = pc.if_else(values.is_valid(), pa.array(np.arange(len(values))), len(values))
     return pa.concat_arrays([values, _zero_value(values.type)]).take(indices)
 
 
@@ -176,7 +176,7 @@ def _assign_list(values: pa.Array, target: ListType, kind: pa.ListType, where: s
 
 
 def _assign_map(values: pa.MapArray, target: MapType, kind: pa.MapType, where: str) -> pa.Array:
-    pairs = values.cast(pa.list_(pa.struct([values.type.key_field, values.type.item_field])))
+    pairs = map_pairs(values)
     flat = pc.list_flatten(pairs)
     keys = _assign_values(unwrap_values(flat.field(0)), target.key_type, kind.key_type, f"{where}.key")
     items = _assign_values(unwrap_values(flat.field(1)), target.value_type, kind.item_type, f"{where}.value")
@@ -187,7 +187,12 @@ def _assign_map(values: pa.MapArray, target: MapType, kind: pa.MapType, where: s
 
 def _offsets(lengths: pa.Array) -> pa.Array:
     ends = np.cumsum(np.asarray(lengths), dtype=np.int64)
-    return pa.array(np.concatenate([[0], ends]).astype(np.int32))
+    try:
+        return pa.array(np.concatenate([[0], ends])).cast(pa.int32())
+    except pa.ArrowInvalid as e:
+        raise UserError(
+            f"Cannot store the lists of {len(lengths)} rows together: they have {ends[-1]} elements."
+        ) from e
 
 
 def refuse_nulls(nulls: Any, where: str) -> None:

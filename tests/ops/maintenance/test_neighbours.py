@@ -26,6 +26,12 @@ from tests.support.servers import rest_server
 from tests.support.tables import local
 
 FAR = 2**50
+KEEP_ONE = {"write.metadata.delete-after-commit.enabled": "true", "write.metadata.previous-versions-max": "1"}
+SPELLINGS: dict[str, Callable[[str], str]] = {
+    "a URI": lambda path: path,
+    "a plain path": lambda path: path.removeprefix("file://"),
+    "a link": lambda path: path.replace("/real/", "/link/"),
+}
 
 
 def all_old(folder: Path) -> None:
@@ -41,7 +47,7 @@ def files_below(folder: Path) -> set[Path]:
     return {path for path in folder.rglob("*") if path.is_file() and "catalog.db" not in path.name}
 
 
-def lived(lake: neve.Lake, name: str = "db.a", **options: Any) -> neve.Table:
+def lived(lake: neve.Lake, name: Any = "db.a", **options: Any) -> neve.Table:
     """A table with an old snapshot whose files nothing else references."""
     table = lake.create_table(name, "id bigint", **options)
     table.append([{"id": 1}])
@@ -66,6 +72,14 @@ CLEANUPS: dict[str, Callable[[neve.Lake, neve.Table], Any]] = {
     "orphans": lambda lake, t: orphans(t).execute(),
     "purge": lambda lake, t: lake.drop_table(t.name, purge=True),
 }
+
+
+@pytest.fixture
+def two_names(tmp_path: Path) -> Path:
+    """A place with a folder that is `real`, and also `link`."""
+    (tmp_path / "real").mkdir()
+    (tmp_path / "link").symlink_to("real")
+    return tmp_path
 
 
 @pytest.fixture(params=["one catalog", "two catalogs in one database", "two lakes"])
@@ -113,6 +127,18 @@ def test_files_that_the_other_name_references_are_kept_if_it_is_allowed(twins: A
         table.refresh().scan(snapshot_id=snapshot).to_arrow(engine="arrow")
 
 
+@pytest.mark.parametrize(("name", "other"), [(("a", "b.c"), ("a", "b", "c")), (("a.b", "c"), ("a", "b.c"))])
+def test_names_with_dots_are_compared_by_their_parts(tmp_path: Path, name: tuple[str, ...], other: tuple[str, ...]):
+    lake = neve.connect(tmp_path)
+    table = lived(lake, name)
+    assert expire(table).plan().files, "it is no twin of itself"
+    twin = lake.register_table(other, head(table))
+    for cleanup in (expire(table).execute, lambda: lake.drop_table(name, purge=True)):
+        with pytest.raises(UserError, match=r"the same table has another entry, a\.b\.c"):
+            cleanup()
+    assert ids(twin) == [2]
+
+
 def test_a_dropped_name_leaves_the_other_free(twins: Any):
     lake, _, other, twin = twins
     lake.drop_table("db.a")
@@ -135,16 +161,34 @@ def test_history_that_goes_on_in_an_unknown_catalog_is_seen(tmp_path: Path):
     assert ids(twin) == [2, 3, 4] and twin.verify().is_sound
 
 
-def test_metadata_that_another_name_points_to_is_not_retired(tmp_path: Path):
-    lake = neve.connect(tmp_path)
-    keep_one = {"write.metadata.delete-after-commit.enabled": "true", "write.metadata.previous-versions-max": "1"}
-    table = lived(lake, properties=keep_one)
-    twin = lake.register_table("db.b", head(table))
+@pytest.mark.parametrize("spelling", SPELLINGS)
+@pytest.mark.parametrize("other", ["real/lake", "second"])
+def test_metadata_that_another_name_points_to_is_not_retired(two_names: Path, other: str, spelling: str):
+    table = lived(neve.connect(two_names / "real/lake"), properties=KEEP_ONE)
+    twin = neve.connect(two_names / other).register_table("db.b", SPELLINGS[spelling](head(table)))
     for id_ in (3, 4, 5):
         table.append([{"id": id_}])
     table.set_properties(x="y")
     table.set_properties(x="z")
     assert ids(twin) == [2] and ids(table) == [2, 3, 4, 5]
+
+
+@pytest.mark.parametrize("max_loaded", [100, 0])
+def test_metadata_that_an_entry_of_a_server_points_to_is_not_retired(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, max_loaded: int
+):
+    """Only loading an entry tells where its metadata is; if there are too many, every file stays."""
+    monkeypatch.setattr("neve.catalog.entries._MAX_LOADED", max_loaded)
+    with rest_server(EmbeddedCatalog(tmp_path / "lake")) as server:
+        lake = neve.connect(catalog=open_catalog("rest", type="rest", uri=server.uri))
+        table = lived(lake, location=f"file://{tmp_path}/elsewhere", properties=KEEP_ONE)
+        twin = lake.register_table("db.b", head(table))
+        before = len(files_below(tmp_path / "elsewhere/metadata"))
+        for value in "abcd":
+            table.set_properties(x=value)
+        assert ids(twin) == [2]
+        stayed = len(files_below(tmp_path / "elsewhere/metadata")) - before
+        assert stayed == (1 if max_loaded else 4), "only the file of the twin stays, if the twin could be asked"
 
 
 def test_copies_with_the_same_id_elsewhere_are_no_twins(tmp_path: Path):
@@ -190,6 +234,28 @@ def test_a_data_folder_of_two_tables_is_searched_without_harm(tmp_path: Path, sp
     assert search.plan().shared == {"db.b": 2} and "2 files that db.b references" in search.plan().explain()
     search.execute()
     assert ids(other) == ids(table) == [2] and other.verify().is_sound
+
+
+@pytest.mark.parametrize("path_property", ["write.data.path", "write.metadata.path"])
+@pytest.mark.parametrize(("name", "other"), [("link", "real"), ("real", "link")])
+def test_files_in_a_folder_with_two_names_are_no_orphans(two_names: Path, path_property: str, name: str, other: str):
+    folder, lost = path_property.split(".")[1], two_names / "real/t/data/lost.parquet"
+    properties = {path_property: f"file://{two_names}/{other}/t/{folder}"}
+    table = lived(neve.connect(two_names / "lake"), location=f"file://{two_names}/{name}/t", properties=properties)
+    lost.write_bytes(b"")
+    all_old(two_names)
+    assert orphans(table).execute().orphans == (f"file://{two_names}/{name}/t/data/lost.parquet",)
+    assert not lost.exists() and ids(table) == [2] and table.verify().is_sound
+
+
+def test_an_expired_file_that_the_table_also_has_by_another_name_stays(two_names: Path):
+    lake = neve.connect(two_names / "lake")
+    table = lived(lake, location=f"file://{two_names}/real/t")
+    oldest = table.refresh().context.metadata.snapshots[0].snapshot_id
+    old_file = table.scan(snapshot_id=oldest).plan().files["file_path"][0].as_py()
+    lake.catalog.load_table("db.a").add_files([old_file.replace("/real/", "/link/")])
+    assert expire(table).execute().files_deleted > 2
+    assert ids(table) == [1, 2]
 
 
 def test_a_file_that_a_neighbour_commits_after_the_plan_stays(tmp_path: Path):
@@ -433,8 +499,7 @@ def table_in_a_busy_lake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ite
     """A table in the folder of another lake, whose catalog somebody has locked."""
     lake = neve.connect(tmp_path / "second")
     neve.connect(tmp_path / "first").create_table("db.other", "id bigint")
-    keep_one = {"write.metadata.delete-after-commit.enabled": "true", "write.metadata.previous-versions-max": "1"}
-    table = lived(lake, location=f"file://{tmp_path}/first/t", properties=keep_one)
+    table = lived(lake, location=f"file://{tmp_path}/first/t", properties=KEEP_ONE)
     monkeypatch.setattr("neve.catalog.entries._LOCK_WAIT_SECONDS", 0.1)
     with closing(sqlite3.connect(tmp_path / "first" / "catalog.db", isolation_level=None)) as holder:
         holder.execute("PRAGMA journal_mode = DELETE")  # as on file systems without shared memory; readers wait

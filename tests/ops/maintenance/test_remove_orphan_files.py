@@ -162,6 +162,25 @@ def test_paths_are_the_same_file_by_scheme_authority_and_place(stored: str, know
     assert told == fate
 
 
+@pytest.mark.parametrize(
+    ("known", "fate"),
+    [
+        ("file://{}/real/x", "known"),
+        ("{}/link/x", "known"),
+        ("{}/link/../link/x", "known"),
+        ("{}/real/y", "orphan"),
+        ("file://host{}/link/x", "mismatch"),
+        ("hdfs://host{}/real/x", "mismatch"),
+    ],
+)
+def test_a_local_folder_with_two_names_is_one_folder(tmp_path: Path, known: str, fate: str):
+    (tmp_path / "real").mkdir()
+    (tmp_path / "link").symlink_to("real")
+    done = find_orphans(pa.array([f"file://{tmp_path}/link/x"]), pa.array([known.format(tmp_path)]), Prefixes())
+    told = "orphan" if done.orphans[0].as_py() else "mismatch" if done.mismatches[0].as_py() else "known"
+    assert told == fate
+
+
 def test_names_that_chain_are_refused():
     with pytest.raises(UserError, match="what counts as 'b'"):
         Prefixes.of({"a": "b", "b": "c"}, {})

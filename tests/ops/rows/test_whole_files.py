@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from pyiceberg.types import IntegerType
 from pyspark.sql import SparkSession
@@ -44,6 +45,20 @@ def test_a_subquery_on_the_table_itself_deletes_no_more(
     table = made(tmp_path, spark)
     assert table.delete().where(where).isolation(isolation).execute().rows_deleted == 2
     assert ids_of(table.refresh()) == [1, 3]
+
+
+@pytest.mark.parametrize("unit", ["years", "months", "days"])
+@pytest.mark.parametrize("kind", ["date", "timestamp"])
+def test_a_time_far_from_1970_is_not_null(tmp_path: Path, unit: str, kind: str):
+    last = 2**31 - 1 if kind == "date" else 2**63 - 1
+    integer, time = (pa.int32(), pa.date32()) if kind == "date" else (pa.int64(), pa.timestamp("us", "UTC"))
+    table = neve.connect(tmp_path).create_table("db.t", f"id bigint, at {kind}", [f"{unit}(at)"])
+    times = pa.array([last, -last - 1, 0, None], integer).cast(time)
+    table.append(pa.table({"id": range(4), "at": times}))
+    conditions = {"at > date '2020-01-01'": [0], "at < date '1960-01-01'": [1], "at IS NULL": [3]}
+    assert {where: ids_of(table.refresh(), where) for where in conditions} == conditions
+    assert table.delete().where("at IS NULL").execute().rows_deleted == 1
+    assert ids_of(table.refresh()) == [0, 1, 2]
 
 
 def test_files_that_came_meanwhile_are_counted_too(tmp_path: Path, spark: SparkSession):

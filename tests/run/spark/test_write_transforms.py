@@ -31,8 +31,8 @@ from pyspark.sql import SparkSession
 from neve.run.spark.distribution import quoted_field_path, transform_column
 from neve.run.spark.input_rows import as_dataframe
 from neve.run.spark.session import temporary_options
+from tests.support.far_times import DAY, HOUR, since_1970
 
-DAY = 86_400_000_000
 EPOCH = datetime(1970, 1, 1)
 ROWS = 300
 SOURCE = random.Random(42)
@@ -130,6 +130,26 @@ def test_every_transform_of_every_type_agrees_with_the_oracle(spark: SparkSessio
         if str(transform) == "identity":
             continue
         assert found[str(at)].to_pylist() == [expected(transform, field, v) for v in values], (field.name, transform)
+
+
+def test_times_far_from_1970_agree_with_plain_integers(spark: SparkSession):
+    """Hours that do not fit are null: the writer reports them."""
+    times = [2**63 - 1, 2**62, 2**31 * HOUR, 2**31 * HOUR - 1, -(2**62), -(2**63) + DAY, -(2**31) * HOUR]
+    frame = spark.createDataFrame([(m,) for m in times], "m bigint").selectExpr(
+        "timestamp_micros(m) AS tz", "CAST(timestamp_micros(m) AS timestamp_ntz) AS ts"
+    )
+    fields, units = {f.name: f for f in SCHEMA.fields}, ("year", "month", "day", "hour")
+    columns = [
+        transform_column(parse_transform(unit), fields[name], name).alias(f"{name} {unit}")
+        for name in ("tz", "ts")
+        for unit in units
+    ]
+    with temporary_options(spark, {"spark.sql.session.timeZone": "UTC"}):
+        found = frame.select(*columns).toArrow()
+    for unit in units:
+        counts = [since_1970(unit, m) for m in times]
+        expected = [n if -(2**31) <= n < 2**31 else None for n in counts]
+        assert found[f"tz {unit}"].to_pylist() == expected == found[f"ts {unit}"].to_pylist(), unit
 
 
 def test_a_source_of_another_type_is_transformed_as_what_it_becomes(spark: SparkSession):

@@ -28,6 +28,7 @@ from pyiceberg.types import (
     DoubleType,
     FixedType,
     GeometryType,
+    IcebergType,
     ListType,
     LongType,
     MapType,
@@ -42,7 +43,8 @@ from pyiceberg.types import (
 )
 
 from neve.errors import TableError, UnsupportedFeature, UserError
-from neve.run.write.data_files import data_file_entries, write_arrow_table, write_batches
+from neve.run.write import data_files
+from neve.run.write.data_files import data_file_entries, write_arrow_table, write_batches, write_stream
 from neve.run.write.partitioning import FileNames
 from neve.run.write.rolling_writer import WrittenFile
 from neve.run.write.target import WriteTarget
@@ -410,6 +412,108 @@ def test_files_of_two_writes_never_have_the_same_name(aim: Any):
 def test_no_files_make_an_empty_table_of_the_same_columns(aim: Any):
     target = aim(SIMPLE, [(2, "identity")])
     assert data_file_entries([], target).schema == write_arrow_table(rows(1), target).schema
+
+
+def dictionary(indices: Any, values: list[Any]) -> pa.Array:
+    return pa.DictionaryArray.from_arrays(pa.array(indices, pa.int8()), pa.array(values))
+
+
+LETTERS = [dictionary(range(100), [f"{letter}{i}" for i in range(100)]) for letter in "ab"]
+NULLS = [dictionary([0, 1, None], ["q", None]), dictionary([1, 0, 1], [None, "z"])]
+RUNS = [pa.RunEndEncodedArray.from_arrays([3, 5], pa.array(values)) for values in (["u", "v"], ["w", None])]
+ENCODED = {
+    "indices too short for both": LETTERS,
+    "nulls among the values": NULLS,
+    "run ends": [runs.slice(1, 3) for runs in RUNS],
+    "inside a struct": [pa.StructArray.from_arrays([d], names=["x"]) for d in LETTERS],
+    "inside a list": [pa.ListArray.from_arrays([0, 2, 100], d) for d in LETTERS],
+    "inside a map": [pa.MapArray.from_arrays([0, 2, 100], pa.array(range(100)), d) for d in LETTERS],
+}
+TEXT_TYPES: dict[str, IcebergType] = {
+    "inside a struct": StructType(NestedField(2, "x", StringType())),
+    "inside a list": ListType(2, StringType(), False),
+    "inside a map": MapType(2, LongType(), 3, StringType(), False),
+}
+BY_VALUE = SortOrder(SortField(1, IdentityTransform(), SortDirection.ASC, NullOrder.NULLS_LAST), order_id=1)
+LAYOUTS: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "partitioned": {"partition_by": [(1, "truncate[1]")]},
+    "sorted": {"sort_order": BY_VALUE},
+}
+
+
+def all_values(written: pa.Table) -> list[Any]:
+    """The column `v` of all files, file by file."""
+    return [value for path in paths(written) for value in pq.ParquetFile(path).read()["v"].to_pylist()]
+
+
+@pytest.mark.parametrize("writes", [write_arrow_table, lambda table, target: write_stream(table.to_reader(), target)])
+@pytest.mark.parametrize(
+    ("name", "layout"),  # nested values are no partition or sort keys
+    [(name, layout) for name in ENCODED for layout in LAYOUTS if layout == "plain" or name not in TEXT_TYPES],
+)
+def test_encoded_chunks_that_arrow_cannot_join_are_written(aim: Any, name: str, layout: str, writes: Any):
+    kind = TEXT_TYPES.get(name, StringType())
+    table = pa.table({"v": pa.chunked_array(ENCODED[name])})
+    found = all_values(writes(table, aim(Schema(NestedField(1, "v", kind)), **LAYOUTS[layout])))
+    expected = [value for chunk in ENCODED[name] for value in chunk.to_pylist()]
+    assert sorted(found, key=repr) == sorted(expected, key=repr)
+    if layout == "sorted" and writes is write_arrow_table:
+        assert found == sorted(expected, key=lambda value: (value is None, value or ""))
+
+
+LENGTHS = [1] * 300 + [1000] * 30  # most of the bytes are in few rows
+SKEWED = {
+    "large text": pa.array(["x" * n for n in LENGTHS], pa.large_string()),
+    "text views": pa.array(["x" * n for n in LENGTHS], pa.string_view()),
+    "a dictionary": dictionary([0] * 300 + [1] * 30, ["x", "x" * 1000]),
+    "run ends": pa.RunEndEncodedArray.from_arrays([300, 330], pa.array(["x", "x" * 1000])),
+    "inside a struct": pa.StructArray.from_arrays([dictionary([0] * 300 + [1] * 30, ["x", "x" * 1000])], names=["x"]),
+    "inside a list": pa.ListArray.from_arrays(range(331), dictionary([0] * 300 + [1] * 30, ["x", "x" * 1000])),
+}
+
+
+@pytest.mark.parametrize("writes", [write_arrow_table, lambda table, target: write_stream(table.to_reader(), target)])
+@pytest.mark.parametrize("name", SKEWED)
+def test_rows_are_decoded_in_parts_of_bounded_size(aim: Any, monkeypatch: pytest.MonkeyPatch, name: str, writes: Any):
+    """A column of text that is too large would not fit into one array."""
+    limit, sizes = 8000, list[int]()
+    monkeypatch.setattr(data_files, "_MAX_GROUP_BYTES", limit)
+    monkeypatch.setattr(data_files.join_small_batches, "__defaults__", (limit,))
+    assign = data_files.assign_rows
+
+    def measure(rows: pa.RecordBatch, *schemas: Any) -> pa.RecordBatch:
+        assigned = assign(rows, *schemas)
+        sizes.append(assigned.nbytes)
+        return assigned
+
+    monkeypatch.setattr(data_files, "assign_rows", measure)
+    schema = Schema(NestedField(1, "v", TEXT_TYPES.get(name, StringType())))
+    found = all_values(writes(pa.table({"v": SKEWED[name]}), aim(schema)))
+    assert found == SKEWED[name].to_pylist()
+    assert max(sizes) < 2 * limit and len(sizes) < 100
+
+
+@pytest.mark.parametrize("partition_by", [[], [(2, "identity")]])
+@pytest.mark.parametrize("limit", [50, 2000, 1 << 30])
+def test_sorted_rows_need_not_fit_into_one_batch(
+    aim: Any, monkeypatch: pytest.MonkeyPatch, limit: int, partition_by: list[tuple[int, str]]
+):
+    monkeypatch.setattr(data_files, "_MAX_GROUP_BYTES", limit)
+    source = random.Random(1)
+    table = pa.table(
+        {
+            "v": [None if source.random() < 0.1 else source.randrange(1000) for _ in range(200)],
+            "name": [source.choice("ab") * source.choice([1, 300]) for _ in range(200)],
+        }
+    )
+    schema = Schema(NestedField(1, "v", LongType()), NestedField(2, "name", StringType()))
+    written = write_arrow_table(table, aim(schema, partition_by, sort_order=BY_VALUE))
+    rows = [row for path in paths(written) for row in pq.ParquetFile(path).read().to_pylist()]
+    for name in set(table["name"].to_pylist()) if partition_by else {None}:
+        of_partition = [row["v"] for row in rows if name in (None, row["name"])]
+        assert of_partition == sorted(of_partition, key=lambda value: (value is None, value or 0))
+    assert sorted(rows, key=repr) == sorted(table.to_pylist(), key=repr)
 
 
 @pytest.mark.parametrize("count", [1, 3, 100_001])

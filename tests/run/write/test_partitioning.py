@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
+from pyiceberg.table.sorting import NullOrder, SortDirection, SortField, SortOrder
 from pyiceberg.transforms import BucketTransform, TruncateTransform, parse_transform
 from pyiceberg.types import (
     BinaryType,
@@ -38,9 +39,10 @@ from pyiceberg.types import (
 from neve.errors import UnsupportedFeature, UserError
 from neve.model.partition import Specs
 from neve.run.read.types import arrow_type
+from neve.run.write.data_files import write_arrow_table
 from neve.run.write.partitioning import Partitioner, apply_transform
+from tests.support.far_times import DAY, HOUR, since_1970
 
-DAY = 86_400_000_000
 MICROS = st.integers(-62135596800000000, 253402300799999999) | st.integers(-2 * DAY, 2 * DAY)
 NANOS = st.integers(-(2**63) + 1000, 2**63 - 1) | st.integers(-2000, 2000)
 
@@ -97,6 +99,41 @@ def test_values_are_those_of_the_scalar_transform(
             given_values = [v if v is None or abs(v) < 10**15 else Decimal(0) for v in given_values]
     expected = [None if v is None else transform.transform(kind)(v) for v in given_values]
     assert plain(apply_transform(transform, kind, column(given_values, kind))) == expected
+
+
+WHOLE_RANGES: dict[str, tuple[IcebergType, int, int, int]] = {
+    "date": (DateType(), DAY, -(2**31), 2**31 - 1),
+    "timestamp": (TimestampType(), 1, -(2**63), 2**63 - 1),
+    "timestamptz": (TimestamptzType(), 1, -(2**63), 2**63 - 1),
+}
+
+
+@pytest.mark.parametrize(("kind", "micros", "first", "last"), WHOLE_RANGES.values(), ids=WHOLE_RANGES)
+@pytest.mark.parametrize("unit", ["year", "month", "day", "hour"])
+@given(data=st.data())
+def test_times_of_the_whole_range_have_their_partition(
+    kind: IcebergType, micros: int, first: int, last: int, unit: str, data: st.DataObject
+):
+    """2**63 - 1 microseconds stand for infinity in many systems."""
+    transform = parse_transform(unit)
+    if not transform.can_transform(kind):
+        return
+    if unit == "hour":  # those that an int holds
+        first, last = -(2**31) * HOUR, 2**31 * HOUR - 1
+    times = st.integers(first, last) | st.sampled_from([first, first + 1, -1, 0, last - 1, last])
+    values = data.draw(st.lists(times | st.none(), min_size=1, max_size=20))
+    expected = [None if v is None else since_1970(unit, v * micros) for v in values]
+    assert plain(apply_transform(transform, kind, column(values, kind))) == expected
+
+
+@pytest.mark.parametrize("micros", [2**31 * HOUR, -(2**31) * HOUR - 1, 2**63 - 1, -(2**63)])
+@pytest.mark.parametrize("use", ["partition", "sort order"])
+def test_hours_that_do_not_fit_are_refused(aim: Any, micros: int, use: str):
+    rows = pa.table({"at": pa.array([0, None, micros], pa.int64()).cast(pa.timestamp("us", "UTC"))})
+    order = SortOrder(SortField(3, parse_transform("hour"), SortDirection.ASC, NullOrder.NULLS_FIRST), order_id=1)
+    target = aim(SCHEMA, [(3, "hour")]) if use == "partition" else aim(SCHEMA, sort_order=order)
+    with pytest.raises(UserError, match="hour of column 'at': a timestamp is more than 2147483647 hours from 1970"):
+        write_arrow_table(rows, target)
 
 
 def test_decimals_may_lie_at_any_address():

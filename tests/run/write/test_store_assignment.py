@@ -39,7 +39,7 @@ from pyiceberg.types import (
 
 from neve.errors import UnknownName, UserError
 from neve.run.write.file_schema import arrow_file_schema
-from neve.run.write.store_assignment import assign_rows, check_assignable
+from neve.run.write.store_assignment import _offsets, assign_rows, check_assignable
 
 BERLIN = pa.timestamp("us", "Europe/Berlin")
 
@@ -80,6 +80,8 @@ def stored_as(kind: IcebergType, values: pa.Array) -> list[Any]:
         (UUIDType(), pa.array([str(UUID(int=5)), None, str(UUID(int=2**127))]), [UUID(int=5), None, UUID(int=2**127)]),
         (UUIDType(), pa.array([UUID(int=5).bytes, None]), [UUID(int=5), None]),
         (UUIDType(), pa.array([None], pa.string()), [None]),
+        (UUIDType(), pa.array([None, str(UUID(int=5))], pa.large_string()).slice(1), [UUID(int=5)]),
+        (UUIDType(), pa.array([str(UUID(int=5)), None], pa.string_view()), [UUID(int=5), None]),
         (DateType(), pa.array([datetime(2026, 1, 2), None], pa.timestamp("ns")), [date(2026, 1, 2), None]),
         (TimeType(), pa.array([time(1, 2, 3)], pa.time32("s")), [time(1, 2, 3)]),
         (TimestampType(), pa.array([date(2026, 1, 2)]), [datetime(2026, 1, 2)]),
@@ -110,6 +112,8 @@ def test_a_value_that_arrives_whole_is_stored(kind: IcebergType, values: pa.Arra
         (FixedType(2), pa.array([b"abc"])),
         (UUIDType(), pa.array(["not a uuid"])),
         (UUIDType(), pa.array(["g" * 32])),
+        (UUIDType(), pa.array(["0" * 30 + " \n"])),
+        (UUIDType(), pa.array(["é" * 16])),
         (UUIDType(), pa.array([b"short"])),
         (DateType(), pa.array([datetime(2026, 1, 2, 3)])),
         (TimestampType(), pa.array([1], pa.timestamp("ns"))),
@@ -296,6 +300,13 @@ def test_an_unknown_field_inside_a_struct_is_named_with_its_path():
 def test_an_unknown_column_takes_nulls_and_is_not_in_the_file():
     schema = Schema(NestedField(1, "a", LongType()), NestedField(2, "u", UnknownType()))
     assert stored(pa.table({"a": [1], "u": pa.nulls(1)}), schema) == [{"a": 1}]
+
+
+def test_more_elements_than_arrow_counts_are_refused():
+    lengths = pa.array([2**30, 2**30, 1])
+    with pytest.raises(UserError, match="lists of 3 rows together: they have 2147483649 elements"):
+        _offsets(lengths)
+    assert _offsets(pa.array([2**30, 2**30 - 1])).to_pylist() == [0, 2**30, 2**31 - 1]
 
 
 def test_errors_show_no_values():
