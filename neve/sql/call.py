@@ -68,7 +68,7 @@ class Procedure:
     @property
     def all_arguments(self) -> dict[str, Argument]:
         """All arguments in order, the table first if it has no other place."""
-        return self.arguments if "table" in self.arguments else {"table": _TABLE, **self.arguments}
+        return dict(self.arguments) if "table" in self.arguments else {"table": _TABLE, **self.arguments}
 
 
 @dataclass(repr=False)

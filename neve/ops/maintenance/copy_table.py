@@ -33,13 +33,12 @@ import pyarrow as pa
 from neve.catalog import load_table, register_table
 from neve.catalog.entries import folders_of, leave_note
 from neve.catalog.tables import absolute_location, identifier_of
-from neve.commit.neighbours import real_folder
 from neve.display.format import plural
 from neve.display.html import ExplainMixin, SummaryMixin
 from neve.errors import CommitUnknown, UnknownName, UserError
 from neve.io.files import delete_files, file_size, is_part_file
 from neve.io.listing import list_files
-from neve.io.paths import PrefixChange, canonical_path, canonical_path_all, scheme_of
+from neve.io.paths import PrefixChange, canonical_path, canonical_path_all, real_folder, scheme_of
 from neve.ops.context import TableContext
 from neve.ops.maintenance.rewrite_table_path import PathWriter, SourceAndTarget, as_they_are, check_prefix
 from neve.ops.maintenance.table_path_plan import TablePathPlan, plan_table_path

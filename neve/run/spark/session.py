@@ -250,14 +250,14 @@ def _no_forgotten_java() -> Iterator[None]:
     """
     from pyspark import SparkContext, java_gateway  # noqa: PLC0415 - PySpark for Connect alone does not have them
 
-    launched: list[subprocess.Popen[bytes]] = []
-    launch = java_gateway.Popen
+    launcher: Any = java_gateway
+    launched, launch = list[subprocess.Popen[bytes]](), launcher.Popen
 
     def launch_and_remember(*command: Any, **options: Any) -> subprocess.Popen[bytes]:
         launched.append(launch(*command, **options))
         return launched[-1]
 
-    java_gateway.Popen = launch_and_remember  # type: ignore[misc, assignment]
+    launcher.Popen = launch_and_remember
     try:
         yield
     except BaseException:
@@ -265,7 +265,7 @@ def _no_forgotten_java() -> Iterator[None]:
             process.kill()
         raise
     finally:
-        java_gateway.Popen = launch  # type: ignore[misc]
+        launcher.Popen = launch
 
 
 @dataclass(frozen=True)
