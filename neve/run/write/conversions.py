@@ -17,7 +17,7 @@ from pyiceberg import types as ice
 
 from neve.errors import UserError
 
-_MAX_NUMBER_BYTES = 16
+_MAX_NUMBER_BYTES, _MAX_TEXT_BYTES = 16, (1 << 31) - 1
 
 TypeCheck = Callable[[pa.DataType], bool]
 
@@ -135,6 +135,8 @@ def convert_values(values: pa.Array, target: ice.IcebergType, kind: pa.DataType,
     """Return the values of a column as a primitive type, which is `kind` in Arrow; raise if a value would change."""
     if values.type == kind:
         return values
+    if values.get_total_buffer_size() > _MAX_TEXT_BYTES:  # Arrow casts text by where it ends in memory, so it is copied
+        values = values.take(pa.array(np.arange(len(values))))
     try:
         return _convert_exactly(values, target, kind)
     except (pa.ArrowException, ValueError) as e:

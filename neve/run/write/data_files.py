@@ -207,7 +207,7 @@ def sort_rows(batches: Sequence[pa.RecordBatch], schema: Schema, order: SortOrde
     if len(batches) == 1:
         yield batches[0].take(indices)
         return
-    for share in np.array_split(indices.to_numpy(), sum(sizes) // _MAX_GROUP_BYTES + 1):
+    for share in np.array_split(indices.to_numpy().astype(np.int64), sum(sizes) // _MAX_GROUP_BYTES + 1):
         yield from _take_rows(batches, share)
 
 

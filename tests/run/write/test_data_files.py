@@ -500,6 +500,7 @@ def test_sorted_rows_need_not_fit_into_one_batch(
     aim: Any, monkeypatch: pytest.MonkeyPatch, limit: int, partition_by: list[tuple[int, str]]
 ):
     monkeypatch.setattr(data_files, "_MAX_GROUP_BYTES", limit)
+    monkeypatch.setattr(data_files.join_small_batches, "__defaults__", (limit,))
     source = random.Random(1)
     table = pa.table(
         {

@@ -9,6 +9,7 @@ from decimal import Decimal
 from typing import Any
 from uuid import UUID
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -300,6 +301,17 @@ def test_an_unknown_field_inside_a_struct_is_named_with_its_path():
 def test_an_unknown_column_takes_nulls_and_is_not_in_the_file():
     schema = Schema(NestedField(1, "a", LongType()), NestedField(2, "u", UnknownType()))
     assert stored(pa.table({"a": [1], "u": pa.nulls(1)}), schema) == [{"a": 1}]
+
+
+@pytest.mark.parametrize(("kind", "large"), [(StringType(), pa.large_string()), (BinaryType(), pa.large_binary())])
+def test_a_slice_that_begins_after_two_gigabytes_is_stored(kind: IcebergType, large: pa.DataType):
+    text = np.zeros(2**31 + 10, np.uint8)  # memory that nobody touches costs nothing
+    offsets = np.array([0, 2**31, 2**31 + 5, 2**31 + 10])
+    values = pa.Array.from_buffers(large, 3, [None, pa.py_buffer(offsets), pa.py_buffer(text)])
+    schema = Schema(NestedField(1, "v", kind))
+    batch = pa.RecordBatch.from_arrays([values.slice(1)], ["v"])
+    (first, second) = assign_rows(batch, schema, arrow_file_schema(schema))["v"].to_pylist()
+    assert first == second == (b"\0" * 5 if large == pa.large_binary() else "\0" * 5)
 
 
 def test_more_elements_than_arrow_counts_are_refused():
