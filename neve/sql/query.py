@@ -33,10 +33,12 @@ from neve.sql.temporary_views import expand_temporary_views
 
 QUERY_KEYWORDS = ("SELECT", "WITH", "FROM", "VALUES", "TABLE", "(")
 
-# Functions that call Java, read files that an option names, or look up what a text names.
+# Functions that call Java, read files that an option or XML names, or look up what a text names.
 _OUTSIDE_FUNCTIONS = (
     *("reflect", "try_reflect", "java_method", "from_protobuf", "to_protobuf", "from_avro", "to_avro"),
     *("schema_of_avro", "from_xml", "schema_of_xml", "python_worker_logs", "identifier"),
+    *("xpath", "xpath_boolean", "xpath_double", "xpath_float", "xpath_int", "xpath_long", "xpath_number"),
+    *("xpath_short", "xpath_string"),
 )
 _RELATIONS_WITHOUT_FILES = ("OneRowRelation", "LocalRelation", "ResolvedInlineTable", "Range")
 _REFERENCES = ("CTERelationRef", "UnionLoopRef")  # to common table expressions, which are in the plan too

@@ -122,6 +122,8 @@ def test_tables_of_the_lake_are_read(lake: neve.Lake, text: str, rows: list[tupl
         "SELECT from_xml('<a/>', 'a string', map('rowValidationXSDPath', '{file}'))",
         "SELECT schema_of_xml('<a/>', map('rowValidationXSDPath', '{file}'))",
         "SELECT from_avro(X'00', '\"string\"', map('avroSchemaUrl', '{file}'))",
+        "SELECT xpath('<!DOCTYPE a SYSTEM \"file://{file}\"><a/>', 'a')",
+        "SELECT xpath_string('<!DOCTYPE a SYSTEM \"file://{file}\"><a/>', 'a')",
         "SELECT * FROM python_worker_logs()",
         "SELECT my_variable",
         "SELECT system.session.my_variable",
