@@ -23,7 +23,7 @@ from neve.errors import UnsupportedFeature
 from neve.io.avro import Projection, decode, encode, read_header
 from neve.io.avro.codecs import COMPRESSORS
 from neve.io.parquet_by_field_id import IdPath, is_parquet, open_id_table, replace_columns
-from neve.io.paths import PrefixChange, canonical_path_all, resolve_path_all
+from neve.io.paths import PrefixChange, canonical_path_all, resolve_path, resolve_path_all
 from neve.io.untrusted import translate_parse_errors
 from neve.model.metadata import TableMetadata, metadata_from_json, serialise_metadata
 from neve.model.values import combine_chunks
@@ -77,7 +77,7 @@ class Relocation:
                 return self._id_table(data, manifest.file)
             return self._avro_manifest(data, manifest)
 
-    def manifest_list(self, data: bytes, path: str) -> bytes:
+    def list_or_root(self, data: bytes, path: str) -> bytes:
         """Return a manifest list or a root with the new paths; the same bytes if no path of it changes."""
         with translate_parse_errors(path, "a manifest list"):
             if is_parquet(data) or "manifest_path" not in _field_names(read_header(data, path).schema):
@@ -228,3 +228,13 @@ def _with_path_bounds(bounds: pa.Array, exact: pa.Array, change: PrefixChange) -
         return pa.MapArray.from_arrays(shifted, keys, new_values, bounds.type, mask=is_null)
     items = pa.StructArray.from_arrays([keys, new_values], fields=list(bounds.type.value_type))
     return pa.ListArray.from_arrays(shifted, items, bounds.type, mask=is_null)
+
+
+def may_have_relative_paths(metadata: TableMetadata) -> bool:
+    """Return whether paths in a tree may be relative to the location of the table."""
+    return metadata.format_version >= 4
+
+
+def full_root_paths(metadata: TableMetadata, paths: Iterable[str]) -> tuple[str, ...]:
+    """Return the paths of manifest lists or roots in full; those of version 4 may be relative to the table."""
+    return tuple(resolve_path(metadata.location, p) if may_have_relative_paths(metadata) else p for p in paths)

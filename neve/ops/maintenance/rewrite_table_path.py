@@ -246,7 +246,7 @@ class PathWriter:
     def _write_lists(self, relocation: Relocation) -> list[SourceAndTarget]:
         def rewrite(path: str) -> Rewritten:
             data = read_file(self.io, path)
-            new = relocation.manifest_list(data, path)
+            new = relocation.list_or_root(data, path)
             return self._store(path, new, is_same=new is data), RewrittenFile(path, len(new))
 
         return self._collect("rewritten_lists", rewrite, self.plan.lists)[0]

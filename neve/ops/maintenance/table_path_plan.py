@@ -17,7 +17,7 @@ from neve.display.format import format_size, plural
 from neve.display.html import ExplainMixin
 from neve.errors import MissingFile, UnknownName, UserError
 from neve.io.parallel import map_in_threads
-from neve.io.paths import PrefixChange, canonical_path, canonical_path_all, resolve_path
+from neve.io.paths import PrefixChange, canonical_path, canonical_path_all
 from neve.model.metadata import TableMetadata, check_has_scheme
 from neve.model.partition import Specs
 from neve.model.snapshots import Snapshot
@@ -25,6 +25,7 @@ from neve.ops.context import TableContext
 from neve.tree.entries import Content, EntryTable, Manifest
 from neve.tree.partition_types import manifest_reader_count
 from neve.tree.read import read_entries
+from neve.tree.relocate import full_root_paths, may_have_relative_paths
 
 Paths = tuple[str, ...]
 _MAX_NAMED = 3  # files outside the source prefix that an error names
@@ -95,7 +96,7 @@ class TablePathPlan(ExplainMixin):
         ]
         if self.start_version is not None:
             lines.append(f"leave out what is in the copy of {self.start_version}")
-        if self.latest.metadata.format_version >= 4:
+        if may_have_relative_paths(self.latest.metadata):
             lines.append(
                 "keep paths that are relative to the table: files of version 4 with no others stay as they are"
             )
@@ -119,7 +120,7 @@ def plan_table_path(
     metadata, start = versions[0].metadata, None
     if start_version is not None:
         *versions, start = versions
-    if metadata.format_version >= 4:
+    if may_have_relative_paths(metadata):
         check_has_scheme(change.apply(metadata.location))
     io, old_ids = context.io, start.metadata.lazy_snapshots.positions.keys() if start is not None else frozenset()
     tree, known = _read_tree(io, metadata, metadata.lazy_snapshots), _paths_of_copy(io, start, metadata)
@@ -129,7 +130,7 @@ def plan_table_path(
         staging_location,
         tuple(versions),
         left_out,
-        _lists_of(metadata, new_snapshots),
+        full_root_paths(metadata, tree_roots(new_snapshots)),
         tree.manifests,
         tree.deletes,
         _without_known(pa.concat_tables([tree.others, _statistics_of(metadata)]), known),
@@ -169,13 +170,11 @@ def _read_versions(
     return versions, tuple(left_out)
 
 
-def _find_version(paths: list[str], version: str, table: str) -> int:
+def _find_version(paths: list[str], name: str, table: str) -> int:
     names = [path.rpartition("/")[2] for path in paths]
-    wanted = version.rpartition("/")[2]
-    if wanted not in names or (
-        "/" in version and canonical_path(paths[names.index(wanted)]) != canonical_path(version)
-    ):
-        raise UnknownName("metadata file", version, names, f"the metadata log of table {table}")
+    wanted = name.rpartition("/")[2]
+    if wanted not in names or ("/" in name and canonical_path(paths[names.index(wanted)]) != canonical_path(name)):
+        raise UnknownName("metadata file", name, names, f"the metadata log of table {table}")
     return names.index(wanted)
 
 
@@ -218,11 +217,6 @@ def _file_columns(entries: EntryTable) -> pa.Table:
             "size": entries["file_size_in_bytes"],
         }
     )
-
-
-def _lists_of(metadata: TableMetadata, snapshots: Iterable[Snapshot]) -> Paths:
-    paths = tree_roots(snapshots)
-    return tuple(resolve_path(metadata.location, p) if metadata.format_version >= 4 else p for p in paths)
 
 
 def _statistics_of(metadata: TableMetadata) -> pa.Table:

@@ -7,6 +7,7 @@ has the property `gc.enabled=false`.
 Isolation: fails if the name is taken. Without the files, the table is dropped again.
 Writes: table metadata, and one manifest.
 
+>>> import pyarrow as pa
 >>> import pyarrow.parquet as pq
 >>> folder = Path("old/region=eu")
 >>> folder.mkdir(parents=True)
