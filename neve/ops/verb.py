@@ -17,7 +17,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import KW_ONLY, dataclass, field, replace
+from dataclasses import KW_ONLY, asdict, dataclass, field, replace
 from typing import Any, ClassVar, Generic, Self, TypeVar, cast
 
 from neve.commit.actions import Action
@@ -181,12 +181,9 @@ class SnapshotVerb(Verb[PlanT, ResultT]):
             return self._publish(context, plan, written, execution)
 
     def _publish(self, context: TableContext, plan: Any, written: PendingCommit, execution: Execution) -> Outcome:
-        destination = self._destination(context)
         return context.commit(
             cast(Action, written.action),
-            branch=destination.branch,
-            creates_branch=destination.creates_branch,
-            wap_id=destination.wap_id,
+            **asdict(self._destination(context)),
             properties=self.properties,
             written_files=written.written_files,
         )

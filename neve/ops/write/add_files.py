@@ -28,7 +28,7 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -159,9 +159,7 @@ class AddFiles(StageableVerb[AddFilesPlan, AddFilesResult]):
 
         return context.commit(
             cast(Action, written.action),
-            branch=destination.branch,
-            creates_branch=destination.creates_branch,
-            wap_id=destination.wap_id,
+            **asdict(destination),
             properties=self.properties,
             extra_check=check,
             change_metadata=_name_mapping_change(destination.branch, written.name_mapping),
