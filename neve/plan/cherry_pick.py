@@ -34,7 +34,7 @@ class CherryPickPlan:
         """Describe the plan in words."""
         source, now = self.source.snapshot_id, self.current_snapshot_id
         if self.fast_forwards:
-            return f"Move main from snapshot {now} to snapshot {source}, whose parent it is"
+            return f"Move main from snapshot {now} to its child, snapshot {source}"
         return f"Apply the {snapshot_operation(self.source).value} of snapshot {source} again, on snapshot {now}"
 
 
