@@ -112,11 +112,11 @@ def select_metadata_in_use(catalog: NeveCatalog, table: Table, locations: Collec
     folder = local_path(table.metadata_location.rpartition("/")[0])
     notes = [] if folder is None else map(str, Path(folder).glob(f"{_NOTE_PREFIX}*"))
     entries = [*_list_entries(catalog), *_list_lakes(catalog, table, notes)]
-    listed = [entry.metadata_location for entry in entries if entry.metadata_location is not None]
-    unlisted = [entry for entry in entries if entry.metadata_location is None]
-    if len(unlisted) > _MAX_LOADED:
+    current = [entry.metadata_location for entry in entries if entry.metadata_location is not None]
+    unknown = [entry for entry in entries if entry.metadata_location is None]
+    if len(unknown) > _MAX_LOADED:
         return frozenset(locations)
-    current = [*listed, *map_in_threads(lambda entry: _load_location(entry, catalog), unlisted, _LOADING_THREADS)]
+    current += map_in_threads(lambda entry: _load_location(entry, catalog), unknown, _LOADING_THREADS)
     names = {path.rpartition("/")[2] for path in locations}
     in_use = {real_path(path) for path in current if path.rpartition("/")[2] in names}
     return frozenset(path for path in locations if real_path(path) in in_use)

@@ -159,16 +159,17 @@ class Neighbours:
         """Return those of some files that a twin or neighbour references, with its name."""
         if not self.twins and not self.others:
             return {}
-        listed = list(paths)
-        pairs = zip(listed, _real_paths(listed), strict=True)
+        files = list(paths)
+        pairs = zip(files, _real_paths(files), strict=True)
         return {path: name for path, real in pairs if (name := self.names_by_path.get(real))}
 
 
 def find_neighbours(catalog: NeveCatalog, table: Table) -> Neighbours:
     """Find the tables that share files or folders with a table."""
     # The folder is listed before the tables are loaded: what they commit later is not in the list.
-    listed: list[str] = list_files(table.io, table.metadata_location.rpartition("/")[0])["path"].to_pylist()
-    own, entries = Place.of(refresh_table(catalog, table)), list_other_entries(catalog, table, listed)
+    folder = table.metadata_location.rpartition("/")[0]
+    paths: list[str] = list_files(table.io, folder)["path"].to_pylist()
+    own, entries = Place.of(refresh_table(catalog, table)), list_other_entries(catalog, table, paths)
     locations = [entry.metadata_location or table.metadata_location for entry in entries]
     threads = reader_count(table.io, locations, len(entries) * _METADATA_BYTES)
     places = map_in_threads(lambda entry: _load_place(entry, catalog, own), entries, threads)
@@ -177,9 +178,14 @@ def find_neighbours(catalog: NeveCatalog, table: Table) -> Neighbours:
     are_twins = [own.is_twin(place) for place in loaded]
     twins = [place for place, is_twin in zip(loaded, are_twins, strict=True) if is_twin]
     others = [p for p, is_twin in zip(loaded, are_twins, strict=True) if not is_twin and own.overlaps(p)]
-    metadata_files = [path for path in listed if is_metadata_file(path) and f"/{STAGING_FOLDER}" not in path]
-    twins += _find_other_histories(own, twins, metadata_files)
+    twins += _find_other_histories(own, twins, _select_own_metadata_files(paths, folder))
     return Neighbours(tuple(twins), tuple(others), unreadable)
+
+
+def _select_own_metadata_files(paths: Iterable[str], folder: str) -> list[str]:
+    """Return the metadata files in a folder, without those that were written there for a copy elsewhere."""
+    staging = f"/{STAGING_FOLDER}"
+    return [path for path in paths if is_metadata_file(path) and path.count(staging) == folder.count(staging)]
 
 
 def _load_place(entry: CatalogEntry, catalog: NeveCatalog, own: Place) -> Place | UnreadableEntry | None:

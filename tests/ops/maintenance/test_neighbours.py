@@ -18,6 +18,7 @@ from pyiceberg.catalog.sql import SqlCatalog
 import neve
 from neve.catalog import entries, open_catalog
 from neve.catalog.sql import EmbeddedCatalog
+from neve.commit.neighbours import STAGING_FOLDER
 from neve.errors import TableError, UserError
 from neve.ops.maintenance import expire_snapshots
 from neve.ops.maintenance.rewrite_data_files import RewriteDataFiles
@@ -146,9 +147,10 @@ def test_a_dropped_name_leaves_the_other_free(twins: Any):
     assert ids(twin) == [2] and other.drop_table("db.b", purge=True).files_deleted > 2
 
 
-def test_history_that_goes_on_in_an_unknown_catalog_is_seen(tmp_path: Path):
-    """The other catalog cannot be asked, but it commits to the same folder."""
-    lake = neve.connect(tmp_path / "first")
+@pytest.mark.parametrize("folder", ["first", f"{STAGING_FOLDER}1/first"])
+def test_history_that_goes_on_in_an_unknown_catalog_is_seen(tmp_path: Path, folder: str):
+    """The other catalog cannot be asked, but it commits to the same folder, whatever the folders above are called."""
+    lake = neve.connect(tmp_path / folder)
     table = lived(lake)
     other = SqlCatalog("other", uri=f"sqlite:///{tmp_path}/other.db", warehouse=f"file://{tmp_path}/second")
     twin = neve.connect(catalog=other).register_table("db.b", head(table))
