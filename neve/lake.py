@@ -19,9 +19,18 @@ from typing import Any
 from pyiceberg.catalog import Catalog
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.table.sorting import UNSORTED_SORT_ORDER, SortOrder
+from pyiceberg.view import View
 from pyspark.sql import SparkSession
 
-from neve.catalog import EmbeddedCatalog, NeveCatalog, open_catalog, register_table, rename_table
+from neve.catalog import (
+    EmbeddedCatalog,
+    NeveCatalog,
+    list_views,
+    load_view,
+    open_catalog,
+    register_table,
+    rename_table,
+)
 from neve.catalog.entries import leave_note
 from neve.commit.environment import Environment
 from neve.errors import UserError
@@ -135,6 +144,17 @@ class Lake:
     def tables(self, namespace: str | None = None) -> list[str]:
         """List the names of all tables, or of the tables in one namespace."""
         return self.context.table_names(namespace)
+
+    def views(self, namespace: str | None = None) -> list[str]:
+        """List the names of all views that the catalog keeps, or of those in one namespace."""
+        return [".".join(name) for name in list_views(self.catalog, namespace)]
+
+    def view(self, name: str | tuple[str, ...]) -> View:
+        """Return a view by name, as PyIceberg's class: its columns, its query in each dialect, and its history.
+
+        `sql` creates and changes views, with `CREATE VIEW …`.
+        """
+        return load_view(self.catalog, name).to_pyiceberg()
 
     def drop_table(
         self, name: str | tuple[str, ...], *, purge: bool = False, allow_unreadable: bool = False

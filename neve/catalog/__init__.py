@@ -30,6 +30,15 @@ from neve.catalog.tables import (
     register_table,
     rename_table,
 )
+from neve.catalog.views import (
+    create_view,
+    drop_view,
+    find_view,
+    list_views,
+    load_view,
+    rename_view,
+    replace_view,
+)
 
 __all__ = [
     "CatalogUnavailable",
@@ -47,15 +56,22 @@ __all__ = [
     "change_namespace",
     "create_namespace",
     "create_table",
+    "create_view",
     "drop_namespace",
     "drop_table",
+    "drop_view",
+    "find_view",
     "identifier_of",
     "list_namespaces",
     "list_tables",
+    "list_views",
     "load_table",
+    "load_view",
     "namespace_properties",
     "open_catalog",
     "refresh_table",
     "register_table",
     "rename_table",
+    "rename_view",
+    "replace_view",
 ]

@@ -53,8 +53,11 @@ def drop_namespace(catalog: NeveCatalog, namespace: Identifier) -> None:
             raise UserError(f"Cannot drop namespace {'.'.join(namespace)}: drop {shown} in it first.")
         try:
             catalog.drop_namespace(namespace)
-        except NamespaceNotEmptyError as e:  # another process was faster
-            raise UserError(f"Cannot drop namespace {'.'.join(namespace)}: it is not empty.") from e
+        except NamespaceNotEmptyError as e:  # it holds views, or another process was faster
+            raise UserError(
+                f"Cannot drop namespace {'.'.join(namespace)}: it is not empty. SHOW TABLES and SHOW VIEWS list what "
+                "is in it."
+            ) from e
 
 
 def namespace_properties(catalog: NeveCatalog, namespace: Identifier) -> dict[str, str]:

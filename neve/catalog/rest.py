@@ -11,7 +11,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from pydantic_core import from_json, to_json
-from pyiceberg.catalog.rest import Capability, CreateTableRequest, Endpoints, RegisterTableRequest
+from pyiceberg.catalog.rest import Capability, CreateTableRequest, Endpoints, IdentifierKind, RegisterTableRequest
 from pyiceberg.catalog.rest import RestCatalog as IcebergRestCatalog
 from pyiceberg.catalog.rest.scan_planning import StorageCredential
 from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError, TableAlreadyExistsError
@@ -124,9 +124,16 @@ class RestCatalogMixin(NeveCatalog, IcebergRestCatalog):
         body = request.model_dump_json().encode()
         return self._request_table("POST", Endpoints.register_table, parts, _CREATE_ERRORS, data=body)
 
-    def _send_request(self, method: str, endpoint: str, identifier: Identifier, **request: Any) -> Response:
+    def _send_request(
+        self,
+        method: str,
+        endpoint: str,
+        identifier: Identifier,
+        kind: IdentifierKind = IdentifierKind.TABLE,
+        **request: Any,
+    ) -> Response:
         """Send a request; once more with a fresh token if the server rejects the old one."""
-        url = self.url(endpoint, prefixed=True, **self._split_identifier_for_path(identifier))
+        url = self.url(endpoint, prefixed=True, **self._split_identifier_for_path(identifier, kind))
         answer = self._session.request(method, url, **request)
         if answer.status_code in _REFRESH_TOKEN:
             self._refresh_token()
@@ -141,9 +148,9 @@ class RestCatalogMixin(NeveCatalog, IcebergRestCatalog):
         try:
             answer = self._send_request(method, endpoint, parts, **request)
             if answer.status_code in errors:
-                raise errors[answer.status_code](f"Table {shown}: {_describe_error(answer)}")
+                raise errors[answer.status_code](f"Table {shown}: {describe_error(answer)}")
             if answer.status_code >= 400:
-                raise TableError(f"Catalog {self.name!r} rejected table {shown}: {_describe_error(answer)}.")
+                raise TableError(f"Catalog {self.name!r} rejected table {shown}: {describe_error(answer)}.")
             return self._parse_table(answer, parts)
         except RequestException as e:
             raise TableError(f"Cannot reach catalog {self.name!r} for table {shown}: {type(e).__name__}.") from e
@@ -182,7 +189,7 @@ class TableWasDropped(RequirementFailed, NoSuchTableError):
 
 
 def _commit_error(answer: Response, table: Table, updates: Sequence[TableUpdate]) -> NotSwapped | MaybeSwapped:
-    shown, reason = ".".join(table.name()), _describe_error(answer)
+    shown, reason = ".".join(table.name()), describe_error(answer)
     if answer.status_code == 404:
         return TableWasDropped(f"Table {shown} does not exist any more: {reason}")
     if answer.status_code == 409:
@@ -199,7 +206,8 @@ def _lost_answer(table: Table, updates: Sequence[TableUpdate], cause: str) -> Ma
     return MaybeSwapped(message, table.name(), base, base_location, None, updates)
 
 
-def _describe_error(answer: Response) -> str:
+def describe_error(answer: Response) -> str:
+    """Return what an answer says of an error."""
     try:
         error = from_json(answer.content)["error"]
         return f"HTTP {answer.status_code} {error.get('type')}: {error.get('message')}"

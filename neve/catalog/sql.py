@@ -15,7 +15,7 @@ from typing import Any, TypeVar, cast
 from pyiceberg.catalog import Catalog, MetastoreCatalog, PropertiesUpdateSummary
 from pyiceberg.catalog.sql import IcebergTables
 from pyiceberg.catalog.sql import SqlCatalog as IcebergSqlCatalog
-from pyiceberg.exceptions import NoSuchTableError, TableAlreadyExistsError
+from pyiceberg.exceptions import NamespaceNotEmptyError, NoSuchTableError, TableAlreadyExistsError
 from pyiceberg.table import Table
 from pyiceberg.table.update import TableRequirement, TableUpdate
 from pyiceberg.typedef import EMPTY_DICT, Identifier, Properties
@@ -200,8 +200,13 @@ class SqlCatalogMixin(NeveCatalog, IcebergSqlCatalog):
             return super().update_namespace_properties(namespace, removals, updates)
 
     def drop_namespace(self, namespace: str | Identifier) -> None:
-        """Drop a namespace."""
+        """Drop a namespace; PyIceberg's check does not see views."""
+        inside = IcebergTables.table_namespace == Catalog.namespace_to_string(Catalog.identifier_to_tuple(namespace))
+        query = select(IcebergTables.table_name).where(IcebergTables.catalog_name == self.name, inside)
         with self._translate_write_errors("drop of namespace", namespace):
+            with self._session() as session:
+                if (name := session.scalar(query.limit(1))) is not None:
+                    raise NamespaceNotEmptyError(f"Namespace {namespace} holds {name}")
             super().drop_namespace(namespace)
 
     @contextlib.contextmanager

@@ -5,17 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from pyiceberg.types import NestedField
-
-from neve.errors import UnknownName, UnsupportedFeature
+from neve.errors import UnknownName
+from neve.model.view import StoredView
 from neve.ops.context import LakeContext, TableContext
 from neve.plan.scan import METADATA_COLUMNS
 from neve.predicate.column_names import find_column, join_name
 from neve.run.read.metadata_columns import metadata_columns
-from neve.run.spark.types import spark_field
+from neve.run.spark.types import spark_type_name
 from neve.sql.ddl_text import name_text, sort_order_text, term_text
+from neve.sql.describe_view import view_rows
 from neve.sql.reader import Reader
-from neve.sql.statement import MetadataQuery, Name, find_table
+from neve.sql.statement import MetadataQuery, Name
+from neve.sql.stored_views import find_table_or_view
 
 _DETAILS = ("comment", "owner")  # properties that Spark shows as details of their own
 DescribeRow = tuple[str, str, str | None]
@@ -55,14 +56,6 @@ def table_details(context: TableContext, separator: str) -> Iterator[tuple[str, 
     yield "Table Properties", f"[{separator.join(properties)}]"
 
 
-def type_name(field: NestedField) -> str:
-    """Return Spark's name of a type; if Spark has no such type, Iceberg's name."""
-    try:
-        return spark_field(field).dataType.simpleString()
-    except UnsupportedFeature:
-        return str(field.field_type)
-
-
 @dataclass(frozen=True)
 class DescribeTable(MetadataQuery):
     """`DESCRIBE [TABLE] [EXTENDED | FORMATTED] t`."""
@@ -73,13 +66,17 @@ class DescribeTable(MetadataQuery):
     columns = ("col_name", "data_type", "comment")
 
     def _rows(self, lake: LakeContext) -> Iterator[DescribeRow]:
-        context = find_table(lake, self.table).context
+        found = find_table_or_view(lake, self.table)
+        if isinstance(found, StoredView):
+            yield from view_rows(found, lake.name, is_extended=self.is_extended)
+            return
+        context = found.context
         yield from _column_rows(context)
         if self.is_extended:
             yield "", "", ""
             yield "# Metadata Columns", "", ""
             hidden = metadata_columns(context.specs)
-            yield from ((name, type_name(hidden[name]), "") for name in METADATA_COLUMNS)
+            yield from ((name, spark_type_name(hidden[name]), "") for name in METADATA_COLUMNS)
             yield "", "", ""
             yield "# Detailed Table Information", "", ""
             yield "Name", join_name((lake.name, *context.iceberg.name())), ""
@@ -91,13 +88,13 @@ def _column_rows(context: TableContext) -> Iterator[DescribeRow]:
     """Yield the columns, and the default spec as Spark shows it: its columns if it has no transforms."""
     schema = context.metadata.schema()
     fields = [f for f in context.metadata.spec().fields if str(f.transform) != "void"]
-    yield from ((column.name, type_name(column), column.doc) for column in schema.fields)
+    yield from ((column.name, spark_type_name(column), column.doc) for column in schema.fields)
     if fields and all(str(f.transform) == "identity" for f in fields):
         yield "# Partition Information", "", ""
         yield "# col_name", "data_type", "comment"
         for field in fields:
             column = schema.find_field(field.source_id)
-            yield term_text(field, schema), type_name(column), column.doc
+            yield term_text(field, schema), spark_type_name(column), column.doc
     elif fields:
         yield "", "", ""
         yield "# Partitioning", "", ""
@@ -124,12 +121,13 @@ class DescribeColumn(MetadataQuery):
     columns = ("info_name", "info_value")
 
     def _rows(self, lake: LakeContext) -> Iterator[tuple[str, str]]:
-        table, name = find_table(lake, self.table), ".".join(self.column)
-        column = find_column(table.schema, name, case_sensitive=False)
+        found, name = find_table_or_view(lake, self.table), ".".join(self.column)
+        schema = found.metadata.current_schema() if isinstance(found, StoredView) else found.schema
+        column = find_column(schema, name, case_sensitive=False)
         if column is None:
-            raise UnknownName("column", name, table.schema.column_names, f"table {table.name}")
+            raise UnknownName("column", name, schema.column_names, f"table {found.name}")
         yield "col_name", name_text(column.name)
-        yield "data_type", type_name(column)
+        yield "data_type", spark_type_name(column)
         yield "comment", column.doc or "NULL"
 
 

@@ -68,7 +68,8 @@ class Merge:
         """Return the statement as a builder of the API, not yet executed."""
         table, branch = table_and_branch(lake, self.table)
         prepare = partial(prepare_text, lake, outer_from=self._from_clause)
-        source = prepare_text(lake, self._source_query if lake.session.views else self.source)
+        query = prepare_text(lake, self._source_query)
+        source = self.source if query == self._source_query else query  # it reads a view
         statement = options.on_branch(branch).apply_to(table.merge(source, on=prepare(self.on), aliases=self.aliases))
         for clause in self.clauses:
             statement = clause.add_to(statement, prepare)

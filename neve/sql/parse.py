@@ -33,17 +33,17 @@ from neve.sql.query import parse_query
 from neve.sql.reader import Reader
 from neve.sql.session_statements import (
     TEMPORARY,
-    parse_create_view,
-    parse_drop_view,
+    parse_create_temporary_view,
     parse_show_current,
     parse_use,
 )
 from neve.sql.show import parse_show
 from neve.sql.statement import Statement
+from neve.sql.views import parse_alter_view, parse_create_view, parse_drop_view
 
 _STATEMENT_NAMES = (
     "SELECT, WITH, VALUES, INSERT, UPDATE, DELETE, MERGE, CALL, CREATE, REPLACE, TRUNCATE, DROP or ALTER TABLE, "
-    "CREATE, DROP or ALTER NAMESPACE, CREATE TEMPORARY VIEW, DROP VIEW, USE, EXPLAIN, SHOW or DESCRIBE"
+    "CREATE, DROP or ALTER NAMESPACE, CREATE, DROP or ALTER VIEW, USE, EXPLAIN, SHOW or DESCRIBE"
 )
 _SUBQUERY_KEYWORDS = ("SELECT", "FROM", "VALUES", "TABLE", "WITH")
 
@@ -96,8 +96,16 @@ def _parse_explain(reader: Reader) -> Explain:
 
 
 def _parse_create(reader: Reader) -> Statement:
-    starts = (("CREATE", *replaces, word) for replaces in ((), ("OR", "REPLACE")) for word in TEMPORARY)
-    return parse_create_view(reader) if any(reader.sees(*start) for start in starts) else parse_create_table(reader)
+    for start in (("CREATE",), ("CREATE", "OR", "REPLACE")):
+        if any(reader.sees(*start, word) for word in TEMPORARY):
+            return parse_create_temporary_view(reader)
+        if reader.sees(*start, "VIEW"):
+            return parse_create_view(reader)
+    return parse_create_table(reader)
+
+
+def _parse_alter(reader: Reader) -> Statement:
+    return parse_alter_view(reader) if reader.sees("ALTER", "VIEW") else parse_alter_table(reader)
 
 
 def _parse_drop(reader: Reader) -> Statement:
@@ -177,7 +185,7 @@ _STATEMENT_PARSERS: dict[str, Callable[[Reader], Statement]] = {
     "DELETE": parse_delete,
     "MERGE": parse_merge,
     "CREATE": namespace_or(parse_create_namespace, _parse_create),
-    "ALTER": namespace_or(parse_alter_namespace, parse_alter_table),
+    "ALTER": namespace_or(parse_alter_namespace, _parse_alter),
     "DROP": namespace_or(parse_drop_namespace, _parse_drop),
     "REPLACE": parse_replace_table,
     "TRUNCATE": _parse_truncate,

@@ -16,7 +16,7 @@ from typing import Any
 
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.types import DataType
+from pyspark.sql.types import DataType, StructType
 
 from neve.errors import UnknownName, UserError
 from neve.ops.context import LakeContext
@@ -29,6 +29,7 @@ from neve.run.spark.session import is_classic, parses_text_differently, quiet_er
 from neve.sql.iceberg_functions import FUNCTIONS, replace_iceberg_functions
 from neve.sql.reader import Reader
 from neve.sql.statement import StatementOptions, table_finder
+from neve.sql.stored_views import expand_stored_views
 from neve.sql.temporary_views import expand_temporary_views
 
 QUERY_KEYWORDS = ("SELECT", "WITH", "FROM", "VALUES", "TABLE", "(")
@@ -55,8 +56,6 @@ class Query:
     def run(self, lake: LakeContext, options: StatementOptions) -> DataFrame:
         """Return the rows as a Spark DataFrame, which reads them lazily."""
         options.require_only("A query")
-        if self.is_restricted:
-            _refuse_outside_calls(lake.spark(), self.text)
         views = register_query(lake, self.text, only_lake=self.is_restricted)
         try:
             with translate_query_errors(lake):
@@ -140,14 +139,28 @@ def register_query(lake: LakeContext, text: str, *, only_lake: bool = False) -> 
 
 
 def prepare_text(lake: LakeContext, text: str, outer_from: str = "", *, only_lake: bool = False) -> str:
-    """Replace temporary views and Iceberg's functions in a query, or in an expression on the tables of `outer_from`."""
-    text = text if only_lake else expand_temporary_views(lake, text)
+    """Replace views and Iceberg's functions in a query, or in an expression on the tables of `outer_from`."""
+
+    def schema_of(query: str) -> StructType:
+        with _register_views(lake, query, only_lake) as views, translate_query_errors(lake):
+            return lake.spark().sql(views.single_text).schema
+
+    def columns_of(query: str) -> list[str]:
+        if only_lake:
+            _refuse_outside_calls(lake.spark(), query)
+        return list(schema_of(replace_functions(query)).names)
 
     def type_of(query: str) -> DataType:
-        with _register_views(lake, query, only_lake) as views, translate_query_errors(lake):
-            return lake.spark().sql(views.single_text).schema.fields[0].dataType
+        return schema_of(expand_stored_views(lake, query, columns_of)).fields[0].dataType
 
-    return replace_iceberg_functions(text, lake.name, type_of, outer_from)
+    def replace_functions(query: str, outer_from: str = "") -> str:
+        return replace_iceberg_functions(query, lake.name, type_of, outer_from)
+
+    text = text if only_lake else expand_temporary_views(lake, text)
+    text = expand_stored_views(lake, text, columns_of)
+    if only_lake:
+        _refuse_outside_calls(lake.spark(), text)
+    return replace_functions(text, outer_from)
 
 
 def _register_views(lake: LakeContext, text: str, only_lake: bool) -> Views:

@@ -1,4 +1,4 @@
-"""Statements that later ones of the same lake see: USE, CREATE TEMPORARY VIEW and DROP VIEW.
+"""Statements that later ones of the same lake see: USE, and CREATE and DROP TEMPORARY VIEW.
 
 `USE` chooses the namespace of table names that give none. It belongs to the `Lake` object, as temporary views do;
 Spark's own current database stays as it is.
@@ -11,7 +11,7 @@ from uuid import uuid4
 
 import pyarrow as pa
 
-from neve.errors import UnknownName, UserError
+from neve.errors import UserError
 from neve.ops.context import LakeContext, TemporaryView
 from neve.ops.sql_views import is_temporary_view
 from neve.predicate.column_names import quote_name
@@ -97,23 +97,13 @@ class CreateTemporaryView:
         lake.session.views[self.name.lower()] = TemporaryView(query, marker)
 
 
-@dataclass(frozen=True)
-class DropTemporaryView:
-    """`DROP VIEW [IF EXISTS] v`."""
-
-    name: str
-    if_exists: bool = False
-
-    def run(self, lake: LakeContext, options: StatementOptions) -> None:
-        """Drop a temporary view."""
-        options.require_only("DROP VIEW")
-        known = list(lake.session.views)
-        lake.session.views.pop(self.name.lower(), None)
-        if not lake.spark().catalog.dropTempView(self.name) and not self.if_exists:
-            raise UnknownName("temporary view", self.name, known)
+def drop_temporary_view(lake: LakeContext, name: str) -> bool:
+    """Drop a temporary view of the lake or of Spark, and return whether there was one."""
+    lake.session.views.pop(name.lower(), None)
+    return bool(lake.spark().catalog.dropTempView(name))
 
 
-def parse_create_view(reader: Reader) -> CreateTemporaryView:
+def parse_create_temporary_view(reader: Reader) -> CreateTemporaryView:
     """Parse a CREATE TEMPORARY VIEW."""
     reader.expect("CREATE")
     replaces = reader.take_if_next("OR", "REPLACE")
@@ -127,10 +117,3 @@ def parse_create_view(reader: Reader) -> CreateTemporaryView:
     if not reader.sees_one_of(*QUERY_KEYWORDS):
         raise reader.syntax_error("expected a query")
     return CreateTemporaryView(name, query_text(reader), columns, replaces)
-
-
-def parse_drop_view(reader: Reader) -> DropTemporaryView:
-    """Parse a DROP VIEW."""
-    reader.expect("DROP", "VIEW")
-    if_exists = reader.take_if_next("IF", "EXISTS")
-    return DropTemporaryView(reader.name("the name of a view"), if_exists)

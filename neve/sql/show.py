@@ -12,10 +12,11 @@ from pyiceberg.partitioning import PartitionField
 from pyiceberg.typedef import Identifier
 from pyspark.sql.types import StructField, StructType
 
-from neve.catalog import list_namespaces, list_tables
+from neve.catalog import list_namespaces, list_tables, list_views
 from neve.errors import UnsupportedFeature, UserError
 from neve.model.ddl import PartitionTerm
 from neve.model.partition import partition_folders
+from neve.model.view import StoredView
 from neve.ops.context import LakeContext, TableContext
 from neve.predicate.column_names import join_name
 from neve.predicate.sql_text import TokenKind
@@ -23,9 +24,11 @@ from neve.run.spark.types import spark_type
 from neve.sql.alter_table import parse_property_name
 from neve.sql.ddl_text import column_text, name_text, path_text, sort_order_text, string_text, term_text
 from neve.sql.describe import shown_properties, table_details
+from neve.sql.describe_view import create_statement
 from neve.sql.namespaces import namespace_name
 from neve.sql.reader import Reader
 from neve.sql.statement import MetadataQuery, Name, find_table
+from neve.sql.stored_views import find_table_or_view
 from neve.tree.entries import Content
 
 
@@ -62,6 +65,22 @@ class ShowTables(MetadataQuery):
         namespace = lake.session.namespace if self.namespace is None else namespace_name(lake, self.namespace)
         names = list_tables(lake.catalog, namespace or None)
         return [name for name in names if matches_pattern(name[-1], self.pattern)]
+
+
+@dataclass(frozen=True)
+class ShowViews(MetadataQuery):
+    """`SHOW VIEWS [IN ns] [LIKE 'pattern']`: the views that the catalog keeps, and the temporary ones of the lake."""
+
+    namespace: Name | None = None
+    pattern: str | None = None
+
+    columns = ("namespace", "viewName", "isTemporary")
+
+    def _rows(self, lake: LakeContext) -> Iterator[tuple[str, str, bool]]:
+        namespace = lake.session.namespace if self.namespace is None else namespace_name(lake, self.namespace)
+        names = [(join_name(name[:-1]), name[-1], False) for name in list_views(lake.catalog, namespace or None)]
+        names += [("", name, True) for name in sorted(lake.session.views)]
+        yield from (row for row in names if matches_pattern(row[1], self.pattern))
 
 
 @dataclass(frozen=True)
@@ -112,7 +131,9 @@ class ShowColumns(MetadataQuery):
     columns = ("col_name",)
 
     def _rows(self, lake: LakeContext) -> Iterator[tuple[str]]:
-        yield from ((column.name,) for column in find_table(lake, self.table).schema.fields)
+        found = find_table_or_view(lake, self.table)
+        schema = found.metadata.current_schema() if isinstance(found, StoredView) else found.schema
+        yield from ((column.name,) for column in schema.fields)
 
 
 @dataclass(frozen=True)
@@ -125,12 +146,15 @@ class ShowProperties(MetadataQuery):
     columns = ("key", "value")
 
     def _rows(self, lake: LakeContext) -> Iterator[tuple[str, str]]:
-        table = find_table(lake, self.table)
-        shown = shown_properties(table.context)
+        found = find_table_or_view(lake, self.table)
+        if isinstance(found, StoredView):
+            kind, shown = "View", dict(sorted(found.metadata.properties.items()))
+        else:
+            kind, shown = "Table", shown_properties(found.context)
         if self.key is None:
             yield from shown.items()
         else:
-            missing = f"Table {lake.name}.{table.name} does not have property: {self.key}"
+            missing = f"{kind} {lake.name}.{found.name} does not have property: {self.key}"
             yield self.key, shown.get(self.key, missing)
 
 
@@ -166,9 +190,12 @@ class ShowCreateTable(MetadataQuery):
     columns = ("createtab_stmt",)
 
     def _rows(self, lake: LakeContext) -> Iterator[tuple[str]]:
-        context = find_table(lake, self.table).context
-        name = ".".join(map(name_text, (lake.name, *context.iceberg.name())))
-        yield (_create_statement(context, name),)
+        found = find_table_or_view(lake, self.table)
+        if isinstance(found, StoredView):
+            yield (create_statement(found, lake.name),)
+        else:
+            name = ".".join(map(name_text, (lake.name, *found.context.iceberg.name())))
+            yield (_create_statement(found.context, name),)
 
 
 def _create_statement(context: TableContext, name: str) -> str:
@@ -211,13 +238,18 @@ def parse_show(reader: Reader) -> MetadataQuery:
     for keywords, parse in _PARSERS.items():
         if reader.take_if_next(*keywords):
             return parse(reader)
-    expected = "TABLES, TABLE EXTENDED, NAMESPACES, CREATE TABLE, COLUMNS, TBLPROPERTIES or PARTITIONS"
+    expected = "TABLES, VIEWS, TABLE EXTENDED, NAMESPACES, CREATE TABLE, COLUMNS, TBLPROPERTIES or PARTITIONS"
     raise reader.syntax_error(f"expected {expected}")
 
 
 def _parse_tables(reader: Reader) -> ShowTables:
     namespace = _parse_namespace(reader)
     return ShowTables(namespace, _parse_pattern(reader))
+
+
+def _parse_views(reader: Reader) -> ShowViews:
+    namespace = _parse_namespace(reader)
+    return ShowViews(namespace, _parse_pattern(reader))
 
 
 def _parse_table_extended(reader: Reader) -> ShowTableExtended:
@@ -260,6 +292,7 @@ def _parse_properties(reader: Reader) -> ShowProperties:
 # The keywords after SHOW, and the parser of what follows.
 _PARSERS: dict[tuple[str, ...], Callable[[Reader], MetadataQuery]] = {
     ("TABLES",): _parse_tables,
+    ("VIEWS",): _parse_views,
     ("TABLE", "EXTENDED"): _parse_table_extended,
     **dict.fromkeys((("NAMESPACES",), ("DATABASES",), ("SCHEMAS",)), _parse_namespaces),
     ("CREATE", "TABLE"): lambda reader: ShowCreateTable(reader.table_name()),

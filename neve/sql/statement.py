@@ -12,6 +12,7 @@ from typing import Any, ClassVar, Protocol
 
 import pyarrow as pa
 
+from neve.catalog import find_view
 from neve.errors import UnknownName, UserError
 from neve.ops.context import LakeContext
 from neve.ops.sql_views import TableLookup, catalog_table_lookup
@@ -101,7 +102,12 @@ def table_finder(lake: LakeContext) -> TableLookup:
 def find_table(lake: LakeContext, name: Name) -> Table:
     """Return a table by name; the error for an unknown name suggests the nearest names."""
     table = table_finder(lake)(name)
-    return Table(lake.table(identifier(lake, name)) if table is None else replace(table, lookup=lake.lookup))
+    if table is not None:
+        return Table(replace(table, lookup=lake.lookup))
+    full = identifier(lake, name)
+    if len(full) > 1 and find_view(lake.catalog, full) is not None:
+        raise UserError(f"{'.'.join(full)} is a view, and this statement needs a table.")
+    return Table(lake.table(full))
 
 
 def table_and_branch(lake: LakeContext, name: Name) -> tuple[Table, str | None]:

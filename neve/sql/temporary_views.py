@@ -17,6 +17,7 @@ from neve.predicate.sql_text import tokenize_sql
 from neve.predicate.table_references import TableName, replace_tables
 from neve.run.spark.session import quiet_errors
 from neve.sql.statement import full_name, table_finder
+from neve.sql.stored_views import rename_table, view_finder
 
 VIEW_MARKER = "neve.view"
 
@@ -47,19 +48,16 @@ def expand_temporary_views(lake: LakeContext, text: str, inside: tuple[str, ...]
 
 def with_full_names(lake: LakeContext, query: str) -> str:
     """Complete the names of tables with what USE has chosen: a later USE does not change a view."""
-    find = table_finder(lake)
+    find, find_view = table_finder(lake), view_finder(lake)
 
     def complete(name: TableName) -> str | None:
         parts = name.parts
         if len(parts) == 1 and (parts[0].lower() in lake.session.views or is_temporary_view(lake.spark(), parts[0])):
             return None
-        length = next((n for n in (len(parts), len(parts) - 1) if n and find(parts[:n]) is not None), 0)
+        lengths = (n for n in (len(parts), len(parts) - 1) if n and (find_view(parts[:n]) or find(parts[:n])))
+        length = next(lengths, 0)
         completed = (*full_name(lake, parts[:length]), *parts[length:]) if length else parts  # the rest is a branch
-        if completed == parts:
-            return None
-        written = query[name.start : name.end]
-        time_travel = written[tokenize_sql(written)[2 * len(parts) - 2].end :]
-        return ".".join(map(quote_name, completed)) + time_travel
+        return None if completed == parts else rename_table(query, name, completed)
 
     return replace_tables(query, complete) if lake.session.namespace or lake.place_of else query
 

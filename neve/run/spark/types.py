@@ -109,6 +109,14 @@ def spark_type(kind: ice.IcebergType, naming: Naming = _own_name) -> sp.DataType
     return _TO_SPARK[type(kind)]
 
 
+def spark_type_name(field: ice.NestedField) -> str:
+    """Return Spark's name of a type; if Spark has no such type, Iceberg's name."""
+    try:
+        return spark_field(field).dataType.simpleString()
+    except UnsupportedFeature:
+        return str(field.field_type)
+
+
 def iceberg_schema(schema: sp.StructType) -> Schema:
     """Convert a Spark schema to an Iceberg schema with new field ids; columns are numbered before nested fields."""
     return Schema(*_iceberg_fields(schema, count(1)))
