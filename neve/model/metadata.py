@@ -157,6 +157,12 @@ def _(kind: TimestampNanoType | TimestamptzNanoType, value: int) -> str:
 def parse_metadata(raw: bytes, path: str, limit: int | None = None) -> TableMetadata:
     """Parse a metadata file, compressed or not. Raises CorruptFile, LimitExceeded or UnsupportedFeature (version)."""
     limit = MAX_METADATA_BYTES if limit is None else limit
+    hint = "Raise neve.model.metadata.MAX_METADATA_BYTES."
+    return metadata_from_json(parse_json(raw, path, limit, "table metadata", hint), path)
+
+
+def parse_json(raw: bytes, path: str, limit: int, what: str, hint: str) -> Any:
+    """Parse a JSON file, compressed or not, of at most so many bytes. Raises CorruptFile or LimitExceeded."""
     text = raw
     if raw[:2] == _GZIP_MAGIC:
         limit = min(limit, max(_RATIO_FLOOR, _MAX_RATIO * len(raw)))
@@ -168,14 +174,13 @@ def parse_metadata(raw: bytes, path: str, limit: int | None = None) -> TableMeta
         if len(text) <= limit and not inflate.eof:
             raise CorruptFile(path, "complete gzip data", f"a stream that ends after {len(raw)} bytes")
     if len(text) > limit:
-        raise LimitExceeded(f"the size of {path}", limit, "Raise neve.model.metadata.MAX_METADATA_BYTES.")
+        raise LimitExceeded(f"the size of {path}", limit, hint)
     try:
-        json_object = from_json(text, allow_inf_nan=False)
+        return from_json(text, allow_inf_nan=False)
     except ValueError as e:
-        raise CorruptFile(path, "table metadata as JSON", str(e)) from e
+        raise CorruptFile(path, f"{what} as JSON", str(e)) from e
     except MemoryError as e:
         raise LimitExceeded(f"the memory to hold {path}", len(text), "It has too many values for this process.") from e
-    return metadata_from_json(json_object, path)
 
 
 def metadata_from_json(json_object: Any, path: str) -> TableMetadata:

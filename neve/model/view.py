@@ -24,7 +24,8 @@ from pyiceberg.view import View
 from pyiceberg.view import metadata as iceberg
 
 from neve._version import __version__
-from neve.errors import CorruptFile, LimitExceeded, UnsupportedFeature, UserError
+from neve.errors import CorruptFile, UnsupportedFeature, UserError
+from neve.model.metadata import parse_json
 
 MAX_VIEW_BYTES = 16 << 20
 DIALECT = "spark"
@@ -142,14 +143,17 @@ def change_properties(metadata: ViewMetadata, updates: Mapping[str, str], remova
 
 
 def parse_view(raw: bytes, location: str) -> ViewMetadata:
-    """Parse view metadata. Raises CorruptFile or LimitExceeded with the location."""
-    if len(raw) > MAX_VIEW_BYTES:
-        raise LimitExceeded(f"view metadata {location}", MAX_VIEW_BYTES, "A view holds a query, and no data.")
+    """Parse a metadata file of a view, compressed or not. Raises CorruptFile or LimitExceeded with the location."""
+    found = parse_json(raw, location, MAX_VIEW_BYTES, "metadata of a view", "A view holds a query, and no data.")
     try:
-        metadata = ViewMetadata.model_validate_json(raw)
+        metadata = ViewMetadata.model_validate(found)
         metadata.current_schema()
-    except (ValidationError, ValueError, StopIteration, RecursionError) as e:
-        raise CorruptFile(location, "metadata of a view", str(e) or "no current version") from e
+    except ValidationError as e:
+        first = e.errors(include_url=False, include_input=False)[0]
+        where = ".".join(str(part) for part in first["loc"])
+        raise CorruptFile(location, "valid metadata of a view", f"{where}: {first['msg']}") from e
+    except (StopIteration, ValueError, RecursionError) as e:
+        raise CorruptFile(location, "valid metadata of a view", str(e) or "no current version") from e
     return metadata
 
 

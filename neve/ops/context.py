@@ -23,6 +23,7 @@ from neve.errors import UnknownName, UserError
 from neve.model.metadata import TableMetadata
 from neve.model.partition import Specs
 from neve.model.properties import TableProperties, properties_of
+from neve.model.view import StoredView
 from neve.run.table_facts import TableFacts
 from neve.tree.entries import EntryTable, Manifest
 from neve.tree.partition_types import infer_partition_types
@@ -227,6 +228,8 @@ class LakeContext:
     lookup: Callable[[tuple[str, ...]], TableContext | None] | None = None  # of tables by name; None: in the catalog
     # the full name of a table, which begins with its lake, or None for one of Spark; None: the lake is by itself
     place_of: Callable[[tuple[str, ...]], tuple[str, ...] | None] | None = None
+    # views by name, each with its lake; None: those of the catalog
+    view_lookup: Callable[[tuple[str, ...]], tuple[LakeContext, StoredView] | None] | None = None
 
     @property
     def name(self) -> str:

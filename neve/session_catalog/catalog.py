@@ -87,9 +87,9 @@ class _LakeCatalog:
 
     def tableExists(self, tableName: str, dbName: str | None = None) -> bool:  # noqa: N802, N803
         name = tableName if dbName is None else f"{dbName}.{quote_name(tableName)}"
-        if self._neve_find(name) is not None:
-            return True
         parts = parse_name(name) or ("",)
+        if self._neve_find(name) is not None or self._neve_lakes.find_view(parts) is not None:
+            return True
         is_in_lake = len(parts) > 1 and parts[0] in self._neve_lakes.by_name
         return not is_in_lake and bool(super().tableExists(tableName, dbName))  # type: ignore[misc]
 

@@ -16,8 +16,10 @@ from typing import Any
 from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 
+from neve.catalog import find_view
 from neve.errors import UnknownName, UserError
 from neve.lake import Lake
+from neve.model.view import StoredView
 from neve.ops.context import LakeContext, SqlSession, TableContext, TemporaryView
 from neve.ops.sql_views import TableLookup, catalog_table_lookup, is_temporary_view
 from neve.predicate.sql_text import SqlToken
@@ -84,6 +86,7 @@ class SessionLakes:
             session=replace(lake.session, namespace=current[1:]),
             lookup=self.table_lookup(),
             place_of=lambda parts: self.place_of(parts, current),
+            view_lookup=self.find_view,
         )
 
     def table_lookup(self) -> TableLookup:
@@ -99,6 +102,13 @@ class SessionLakes:
             return None if context is None else replace(context, lookup=find)
 
         return find
+
+    def find_view(self, name: Name) -> tuple[LakeContext, StoredView] | None:
+        """Look up a view in all lakes of the session."""
+        if (place := self.place_of(name)) is None:
+            return None
+        view = find_view(self.by_name[place[0]].catalog, place[1:])
+        return None if view is None else (self.context_of(place), view)
 
     def not_found(self, name: Name) -> TableNotFound:
         """Return the error that a lake has no table of a full name."""

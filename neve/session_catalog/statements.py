@@ -36,7 +36,7 @@ from neve.sql.statement import Name
 
 RunInSpark = Callable[..., DataFrame]  # the session's own `sql`
 Parameters = Mapping[str, Any] | list[Any] | None
-Kind = Literal["table", "new table", "view", "namespace", "procedure"]
+Kind = Literal["table", "new table", "cache", "namespace", "procedure"]
 
 _RANGE_OPTIONS = ("start-snapshot-id", "end-snapshot-id", "start-timestamp", "end-timestamp", "stream-from-timestamp")
 _CHANGES = ("INSERT", "UPDATE", "DELETE", "MERGE")
@@ -55,10 +55,10 @@ _BEGINNINGS: dict[str, Kind] = {
     "(?:CREATE OR )?REPLACE TABLE": "new table",
     "DROP TABLE [IF EXISTS]": "table",
     "(?:ALTER|REFRESH|ANALYZE|MSCK REPAIR|COMMENT ON) TABLE": "table",
-    "CREATE(?: OR REPLACE)? VIEW [IF NOT EXISTS]": "view",
-    "DROP VIEW [IF EXISTS]": "view",
-    "ALTER VIEW": "view",
-    "(?:CACHE|CACHE LAZY|UNCACHE) TABLE [IF EXISTS]": "view",
+    "CREATE(?: OR REPLACE)? VIEW [IF NOT EXISTS]": "new table",
+    "DROP VIEW [IF EXISTS]": "table",
+    "ALTER VIEW": "table",
+    "(?:CACHE|CACHE LAZY|UNCACHE) TABLE [IF EXISTS]": "cache",
     f"CREATE {_NAMESPACE} [IF NOT EXISTS]": "namespace",
     f"DROP {_NAMESPACE} [IF EXISTS]": "namespace",
     f"(?:ALTER|COMMENT ON) {_NAMESPACE}": "namespace",
@@ -73,7 +73,9 @@ _COMPILED = [
     (re.compile(re.sub(r" \[([A-Z |]+)\]", r"(?: (?:\1)(?= [^.]))?", text) + "(?= )"), kind)
     for text, kind in _BEGINNINGS.items()
 ]
-_SHOWS_CURRENT = re.compile(r"SHOW (?:TABLES|NAMESPACES|DATABASES|SCHEMAS|TABLE EXTENDED|CURRENT \S+)(?: LIKE| '|$)")
+_SHOWS_CURRENT = re.compile(
+    r"SHOW (?:TABLES|VIEWS|NAMESPACES|DATABASES|SCHEMAS|TABLE EXTENDED|CURRENT \S+)(?: LIKE| '|$)"
+)
 _CREATES_VIEW_OF_QUERY = re.compile(r"CREATE(?: OR REPLACE)? TEMP(?:ORARY)? VIEW \S+ (?!USING )")
 _KEEPS_QUERY = re.compile("CACHE |(?:CREATE|ALTER) (?:OR REPLACE )?(?:GLOBAL )?(?:TEMP(?:ORARY)? )?VIEW ")
 _MAY_HOLD_QUERY = ("INSERT", "CREATE", "REPLACE", "CACHE", "ALTER", "DESCRIBE", "DESC", "DECLARE", "SET", *_CHANGES[1:])
@@ -94,7 +96,7 @@ class Target:
             return lakes.place_of_namespace(self.name)
         if self.kind == "procedure" and len(self.name) == 2 and self.name[0].lower() == "system":
             return (lakes.current[0], *self.name) if lakes.current else None
-        if self.kind == "view" and len(self.name) == 1:  # lakes have no views
+        if self.kind == "cache" and len(self.name) == 1:  # the name of a query of Spark
             return None
         return lakes.place_of_existing(self.name) if self.kind == "table" else lakes.place_of(self.name)
 

@@ -89,21 +89,28 @@ def query_of_lake(lake: LakeContext, query: str) -> str:
 
 
 def expand_stored_views(
-    lake: LakeContext, text: str, columns_of: ColumnsOf, inside: tuple[StoredView, ...] = ()
+    lake: LakeContext, text: str, columns_of: ColumnsOf, inside: tuple[tuple[str, StoredView], ...] = ()
 ) -> str:
-    """Replace the views in a text; `inside` are the views whose queries the text is part of."""
-    find = view_finder(lake)
+    """Replace the views in a text; `inside` are the views whose queries the text is part of, each after its lake."""
+    own = view_finder(lake)
+
+    def find(name: Name) -> tuple[LakeContext, StoredView] | None:
+        if lake.view_lookup is not None:
+            return lake.view_lookup(name)
+        return None if (view := own(name)) is None else (lake, view)
 
     def query_of(name: TableName) -> str | None:
-        view = find(name.parts)
-        if view is None or (len(name.parts) == 1 and is_temporary_view(lake.spark(), name.parts[0])):
+        found = find(name.parts)
+        if found is None or (len(name.parts) == 1 and is_temporary_view(lake.spark(), name.parts[0])):
             return None
+        home, view = found
         if (name.version, name.timestamp) != (None, None):
             raise UserError(f"Cannot read view {view.name} as of another version. Name a version of its tables.")
-        if any(view.identifier == outer.identifier for outer in inside):
-            path = " -> ".join(each.name for each in (*inside, view))
+        if any((home.name, view.identifier) == (outer, each.identifier) for outer, each in inside):
+            path = " -> ".join(each.name for each in (*(each for _, each in inside), view))
             raise UserError(f"View {view.name} reads itself: {path}.")
-        query = expand_stored_views(lake, _query_with_full_names(lake, view), columns_of, (*inside, view))
+        query = _query_with_full_names(home, view)
+        query = expand_stored_views(lake, query, columns_of, (*inside, (home.name, view)))
         return f"({_with_own_columns(view, query, columns_of)})"
 
     return replace_tables(text, query_of)

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyiceberg.catalog.sql import SqlCatalog
 
 from tests.peers.jars import ICEBERG, SQLITE, NotToBeHad, path_of
 from tests.proof.crowd import (
@@ -188,6 +189,19 @@ def check_crowd(crowd: Crowd, lake: Any, tally: Tally) -> None:
 def odd_lines(order: Order) -> str:
     lines = Journal(Path(order.journal)).lines()
     return "\n".join(json.dumps(line) for line in lines if line.get("outcome") in ("torn", "failed", "wrong"))[:4000]
+
+
+def test_pyiceberg_retries_under_another_spec(tmp_path: Path):
+    """Why the crowd keeps PyIceberg from retrying: a filter misses rows. If this fails, PyIceberg has mended it."""
+    lake = connect({"folder": str(tmp_path / "lake")})
+    table = lake.create_table("db.t", COLUMNS, ("truncate(2, owner)",))
+    catalog = SqlCatalog("neve", uri=f"sqlite:///{tmp_path}/lake/catalog.db", warehouse=f"file://{tmp_path}/lake")
+    stale = catalog.load_table("db.t")
+    table = table.evolve_partitions(add=["owner"], drop=["truncate(2, owner)"])
+    table.append(rows_to_append("ann", (1,)))
+    stale.append(rows_to_append("bob", (2,)))
+    assert table.refresh().scan("owner = 'bob'").count() == 0 and table.refresh().scan().count() == 2
+    assert [finding.kind for finding in table.refresh().verify().findings] == ["partition-value"]
 
 
 APPEND, DELETE, COUNT = ({"kind": kind, "ids": [1]} for kind in ("append", "delete", "count"))
