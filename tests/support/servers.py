@@ -25,6 +25,7 @@ from pydantic import TypeAdapter
 from pyiceberg.exceptions import (
     CommitFailedException,
     NamespaceAlreadyExistsError,
+    NamespaceNotEmptyError,
     NoSuchNamespaceError,
     NoSuchTableError,
     TableAlreadyExistsError,
@@ -35,9 +36,11 @@ from pyiceberg.table import Table
 from pyiceberg.table.sorting import SortOrder
 from pyiceberg.table.update import AddSnapshotUpdate, TableRequirement, TableUpdate
 
-from neve.catalog import NeveCatalog
+from neve.catalog import NeveCatalog, views
+from neve.errors import UnknownName, UserError
 from neve.model.metadata import serialise_metadata, to_neve_metadata
 from neve.model.snapshots import AddSnapshot, Snapshot
+from neve.model.view import StoredView, ViewDefinition, change_properties, replace_definition, serialise_view
 
 # --- PostgreSQL ---
 
@@ -144,10 +147,13 @@ def rest_server(catalog: NeveCatalog) -> Iterator[RestServer]:
 
 
 _ERRORS: dict[type[Exception], int] = {
+    UnknownName: 404,
+    UserError: 409,
     NoSuchTableError: 404,
     NoSuchNamespaceError: 404,
     TableAlreadyExistsError: 409,
     NamespaceAlreadyExistsError: 409,
+    NamespaceNotEmptyError: 409,
     CommitFailedException: 409,
 }
 _UPDATE: TypeAdapter[Any] = TypeAdapter(TableUpdate)
@@ -247,7 +253,50 @@ class _Handler(BaseHTTPRequestHandler):
                 return 204, None
             case "POST", ["namespaces", namespace, "tables", name]:
                 return 200, self._commit((*_parts(namespace), name), body)
+            case _, [*_, "views" | "rename"] | [*_, "views", _]:
+                return self._result_of_view(method, path, body)
         return 404, {"error": {"message": f"no route {method} {path}", "type": "NoRoute", "code": 404}}
+
+    def _result_of_view(self, method: str, path: str, body: Any) -> tuple[int, Any]:  # noqa: PLR0911
+        catalog = self.rest.catalog
+        match method, [unquote(part) for part in path.split("/")[2:]]:
+            case "GET", ["namespaces", namespace, "views"]:
+                found = views.list_views(catalog, _parts(namespace))
+                return 200, {"identifiers": [{"namespace": v[:-1], "name": v[-1]} for v in found]}
+            case "POST", ["namespaces", namespace, "views"]:
+                return 200, _shown_view(
+                    views.create_view(catalog, (*_parts(namespace), body["name"]), _definition(body))
+                )
+            case "POST", ["views", "rename"]:
+                source, target = ((*body[end]["namespace"], body[end]["name"]) for end in ("source", "destination"))
+                views.rename_view(catalog, source, target)
+                return 204, None
+            case "GET", ["namespaces", namespace, "views", name]:
+                return 200, _shown_view(views.load_view(catalog, (*_parts(namespace), name)))
+            case "DELETE", ["namespaces", namespace, "views", name]:
+                views.drop_view(catalog, (*_parts(namespace), name))
+                return 204, None
+            case "POST", ["namespaces", namespace, "views", name]:
+                return 200, self._change_view((*_parts(namespace), name), body)
+        return 404, {"error": {"message": f"no route {method} {path}", "type": "NoRoute", "code": 404}}
+
+    def _change_view(self, identifier: tuple[str, ...], body: Any) -> Any:
+        view = views.load_view(self.rest.catalog, identifier)
+        if body["requirements"] != [{"type": "assert-view-uuid", "uuid": view.metadata.view_uuid}]:
+            raise CommitFailedException("another view")
+        updates, changed = {update["action"]: update for update in body["updates"]}, view.metadata
+        if "add-view-version" in updates:
+            assert updates["set-current-view-version"]["view-version-id"] == -1
+            version = updates["add-view-version"]["view-version"]
+            assert version["schema-id"] == -1
+            definition = _definition({"schema": updates["add-schema"]["schema"], "view-version": version})
+            changed = replace_definition(changed, definition)
+        changed = change_properties(
+            changed,
+            updates.get("set-properties", {}).get("updates", {}),
+            updates.get("remove-properties", {}).get("removals", ()),
+        )
+        return _shown_view(views.replace_view(self.rest.catalog, view, changed))
 
     def _create(self, namespace: tuple[str, ...], body: Any) -> Table:
         schema, spec = Schema.model_validate(body["schema"]), PartitionSpec.model_validate(body["partition-spec"])
@@ -267,6 +316,18 @@ def _update(found: Any) -> Any:
     if found["action"] == AddSnapshotUpdate.model_fields["action"].default:
         return AddSnapshot(snapshot=Snapshot.model_validate(found["snapshot"]))
     return _UPDATE.validate_python(found)
+
+
+def _definition(body: Any) -> ViewDefinition:
+    version = body["view-version"]
+    (representation,) = version["representations"]
+    namespace = tuple(version["default-namespace"])
+    schema = Schema.model_validate(body["schema"])
+    return ViewDefinition(representation["sql"], schema, namespace, body.get("properties", {}))
+
+
+def _shown_view(view: StoredView) -> Any:
+    return {"metadata": json.loads(serialise_view(view.metadata)), "metadata-location": view.metadata_location}
 
 
 def _parts(namespace: str) -> tuple[str, ...]:
