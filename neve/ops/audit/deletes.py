@@ -38,7 +38,7 @@ def delete_findings(index: SnapshotIndex, pairs: Ints, specs: Specs) -> Iterator
 def pair_deletes_with_files(index: SnapshotIndex) -> Ints:
     """Pair the row of each delete that names a data file with the file's; -1: not live in the same snapshot."""
     pairs = [np.empty((0, 2), np.int64)]
-    row_of_file = np.full(len(index.paths) + 1, -1, np.int64)
+    row_of_file = np.full(len(index.paths) + 2, -1, np.int64)  # the last two are of files that no snapshot lists
     for tree in index.snapshots:
         rows = index.live_entry_rows(tree)
         naming = rows[~index.is_data[rows] & (index.referenced_file_numbers[rows] != -1)]

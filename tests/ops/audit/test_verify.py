@@ -16,6 +16,7 @@ import pytest
 from pyiceberg.table.refs import SnapshotRef
 from pyiceberg.table.statistics import StatisticsFile
 
+import neve
 from neve.model.snapshots import Snapshots
 from neve.ops.audit.snapshot_index import SnapshotRoot, root_findings
 from neve.ops.audit.verify import Audit, Finding
@@ -498,6 +499,18 @@ def test_a_delete_of_a_file_that_is_not_live_is_a_note(v2):
     v2.edit_file(file, manifest, referenced_data_file="file:///elsewhere.parquet")
     audit = v2.audit()
     assert found(audit) == {("dangling-delete", name(file))} and audit.is_sound
+
+
+def test_a_delete_of_a_file_that_no_snapshot_lists_is_not_checked_against_another_file(tmp_path):
+    """The file was removed and its last snapshot expired; the newest file is not what the delete covers."""
+    table = neve.connect(tmp_path).create_table("db.t", "id bigint")
+    table.append([{"id": 1}, {"id": 2}])
+    table.refresh().delete().where("id = 1").mode("merge-on-read").execute()
+    table.refresh().append([{"id": 3}])
+    manifests = table.refresh().inspect.manifests().to_pylist()
+    (deletes,) = (manifest["path"] for manifest in manifests if manifest["content"] == 1)
+    edit_avro(deletes, lambda row: row["data_file"].update(referenced_data_file="file:///elsewhere.parquet"))
+    assert {kind for kind, _ in found(table.verify())} == {"dangling-delete", "manifest-length"}, "the edited file"
 
 
 def test_a_delete_in_another_partition_than_its_data_file_is_found(either):
