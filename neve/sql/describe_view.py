@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from neve.model.view import QUERY_COLUMNS, StoredView
 from neve.predicate.column_names import join_name
 from neve.run.spark.types import spark_type_name
 from neve.sql.ddl_text import name_text, string_text
 
-_OWN_PROPERTIES = ("comment", QUERY_COLUMNS)  # shown as details of their own
+_HIDDEN = ("comment", QUERY_COLUMNS, "create_engine_version", "engine_version")  # details of their own
 
 
 def view_rows(view: StoredView, lake: str, *, is_extended: bool) -> Iterator[tuple[str, str, str]]:
@@ -17,13 +17,13 @@ def view_rows(view: StoredView, lake: str, *, is_extended: bool) -> Iterator[tup
     metadata = view.metadata
     yield from ((column.name, spark_type_name(column), column.doc or "") for column in metadata.current_schema().fields)
     if is_extended:
-        summary, version = metadata.current_version().summary, metadata.current_version()
+        summary = metadata.current_version().summary
         yield "", "", ""
         yield "# Detailed View Information", "", ""
         yield "Comment", metadata.properties.get("comment", ""), ""
-        yield "View Catalog and Namespace", join_name((version.default_catalog or lake, *version.default_namespace)), ""
+        yield "View Catalog and Namespace", join_name((lake, *view.identifier[:-1])), ""
         yield "View Query Output Columns", f"[{', '.join(_query_columns(view))}]", ""
-        yield "View Properties", f"[{', '.join(_properties(view))}]", ""
+        yield "View Properties", f"[{', '.join(_property_texts(view_properties(view)))}]", ""
         yield "Created By", " ".join(summary[n] for n in ("engine-name", "engine-version") if n in summary), ""
 
 
@@ -40,7 +40,7 @@ def create_statement(view: StoredView, lake: str) -> str:
         clauses[0] += f" ({', '.join(columns)})"
     if comment := metadata.properties.get("comment"):
         clauses.append(f"COMMENT {string_text(comment)}")
-    if properties := _properties(view):
+    if properties := _property_texts(_own_properties(view)):
         clauses.append(f"TBLPROPERTIES ({', '.join(properties)})")
     return "\n".join([*clauses, f"AS\n{metadata.spark_sql(view.name)}"]) + "\n"
 
@@ -51,6 +51,15 @@ def _query_columns(view: StoredView) -> list[str]:
     return noted.split(",") if noted else [column.name for column in view.metadata.current_schema().fields]
 
 
-def _properties(view: StoredView) -> list[str]:
-    own = sorted(item for item in view.metadata.properties.items() if item[0] not in _OWN_PROPERTIES)
-    return [f"{string_text(key)} = {string_text(value)}" for key, value in own]
+def view_properties(view: StoredView) -> dict[str, str]:
+    """Return the properties of a view, with facts among them, sorted by name."""
+    facts = {"format-version": "1", "location": view.metadata.location, "provider": "iceberg"}
+    return dict(sorted({**_own_properties(view), **facts}.items()))
+
+
+def _own_properties(view: StoredView) -> dict[str, str]:
+    return {name: value for name, value in sorted(view.metadata.properties.items()) if name not in _HIDDEN}
+
+
+def _property_texts(properties: Mapping[str, str]) -> list[str]:
+    return [f"{string_text(key)} = {string_text(value)}" for key, value in properties.items()]

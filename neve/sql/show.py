@@ -24,7 +24,7 @@ from neve.run.spark.types import spark_type
 from neve.sql.alter_table import parse_property_name
 from neve.sql.ddl_text import column_text, name_text, path_text, sort_order_text, string_text, term_text
 from neve.sql.describe import shown_properties, table_details
-from neve.sql.describe_view import create_statement
+from neve.sql.describe_view import create_statement, view_properties
 from neve.sql.namespaces import namespace_name
 from neve.sql.reader import Reader
 from neve.sql.statement import MetadataQuery, Name, find_table
@@ -148,7 +148,7 @@ class ShowProperties(MetadataQuery):
     def _rows(self, lake: LakeContext) -> Iterator[tuple[str, str]]:
         found = find_table_or_view(lake, self.table)
         if isinstance(found, StoredView):
-            kind, shown = "View", dict(sorted(found.metadata.properties.items()))
+            kind, shown = "View", view_properties(found)
         else:
             kind, shown = "Table", shown_properties(found.context)
         if self.key is None:

@@ -7,7 +7,7 @@ from tests.proof.operations import BY_OTHER_NAMES, VERBS
 
 READERS = {
     *("refresh", "name", "iceberg", "schema", "scan", "to_spark", "to_arrow", "inspect", "verify", "report"),
-    *("spark", "time_zone", "table", "tables", "context"),
+    *("spark", "time_zone", "table", "tables", "view", "views", "context"),
 }
 FRONTS = {"sql"}  # the statements it runs are in the list under their own names
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -55,6 +56,27 @@ def test_a_view_reads_the_newest_state_of_its_tables(sql: Sql):
     assert rows(sql("SELECT v.twice, count(*) FROM db.v JOIN db.t ON v.id = t.id GROUP BY 1")) == [(60, 1), (80, 1)]
     assert rows(sql("SELECT id FROM neve.db.v AS x WHERE x.id IN (SELECT max(id) FROM db.v)")) == [(4,)]
     assert rows(sql("WITH v AS (SELECT 1 AS id) SELECT v.id FROM v")) == [(1,)]
+
+
+@pytest.mark.parametrize(
+    "definition",
+    [
+        "CREATE VIEW db.v AS SELECT * FROM db.t",
+        "CREATE VIEW db.v (`a b` COMMENT 'it''s', place) COMMENT 'Eu\"rope' TBLPROPERTIES ('k' = 'x', 'l' = 'it''s') "
+        "AS SELECT id, upper(region) FROM db.t WHERE region = 'eu' -- only there",
+    ],
+)
+def test_show_create_table_is_the_statement_that_creates_the_view(sql: Sql, definition: str):
+    def described() -> list[Any]:
+        found = [*sql("DESCRIBE EXTENDED db.v").collect(), *sql("SHOW TBLPROPERTIES db.v").collect()]
+        return [re.sub(r"(?<=/db/v)-\w+", "", "|".join(row)) for row in found]  # a new view gets a new folder
+
+    sql(definition)
+    first, [[text]] = described(), sql("SHOW CREATE TABLE db.v").collect()
+    assert "View Catalog and Namespace|neve.db|" in first
+    sql("DROP VIEW db.v")
+    sql(text)
+    assert described() == first and sql("SHOW CREATE TABLE db.v").collect()[0][0] == text
 
 
 def test_a_view_keeps_its_columns_when_its_tables_change(sql: Sql):
