@@ -15,6 +15,7 @@ import numpy as np
 
 from neve.io.avro.decode_kernel import decode, gather
 from neve.io.avro.encode_kernel import encode
+from neve.io.jit import compile_kernel
 
 WARM_UP_BYTES = 1 << 20  # uncompressed bytes that a process handles in plain Python, at about 0.2 µs each
 LARGE_FILE_BYTES = 1 << 18  # a larger file is handled by numba at once
@@ -62,17 +63,9 @@ class BackendChooser:
 
 def _compile_with_numba() -> Backend | None:
     try:
-        import numba  # noqa: PLC0415 - optional, and slow to import
+        kernels = (compile_kernel(decode), compile_kernel(gather), compile_kernel(encode))
     except ImportError:
         return None
-
-    def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
-        try:
-            return numba.njit(nogil=True, cache=True)(function)
-        except RuntimeError:  # there is no writable cache directory
-            return numba.njit(nogil=True)(function)
-
-    kernels = (compiled(decode), compiled(gather), compiled(encode))
     return Backend(*kernels, lambda a: a, lambda b: np.frombuffer(b, np.uint8))
 
 
