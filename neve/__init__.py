@@ -37,6 +37,8 @@ if TYPE_CHECKING:
     )
     from neve.lake import Lake, connect
     from neve.model.partition import PartitionKey
+    from neve.ops.maintenance.compute_partition_stats import PartitionStatsResult
+    from neve.ops.maintenance.compute_table_stats import TableStatsResult
     from neve.ops.maintenance.copy_table import CopyPlan, CopyResult
     from neve.ops.maintenance.expire_snapshots import ExpirePlan, ExpireResult
     from neve.ops.maintenance.remove_dangling_deletes import DanglingResult
@@ -92,6 +94,7 @@ __all__ = [
     "OrphanResult",
     "Outcome",
     "PartitionKey",
+    "PartitionStatsResult",
     "Rejected",
     "RewriteManifestsResult",
     "RewriteTablePathResult",
@@ -100,6 +103,7 @@ __all__ = [
     "Table",
     "TableError",
     "TablePathPlan",
+    "TableStatsResult",
     "Unknown",
     "UnknownName",
     "UnsupportedFeature",
@@ -124,6 +128,8 @@ _HOMES = {
     "neve.lake": "Lake connect",
     "neve.model.partition": "PartitionKey",
     "neve.ops.metadata.drop_table": "DropResult",
+    "neve.ops.maintenance.compute_partition_stats": "PartitionStatsResult",
+    "neve.ops.maintenance.compute_table_stats": "TableStatsResult",
     "neve.ops.maintenance.copy_table": "CopyPlan CopyResult",
     "neve.ops.maintenance.expire_snapshots": "ExpirePlan ExpireResult",
     "neve.ops.maintenance.remove_dangling_deletes": "DanglingResult",

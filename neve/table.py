@@ -19,6 +19,8 @@ from neve.ops.audit import verify
 from neve.ops.audit.findings import Audit
 from neve.ops.context import TableContext
 from neve.ops.inspect import Inspect
+from neve.ops.maintenance.compute_partition_stats import ComputePartitionStats, PartitionStatsResult
+from neve.ops.maintenance.compute_table_stats import ComputeTableStats, TableStatsResult
 from neve.ops.maintenance.copy_table import CopyTable
 from neve.ops.maintenance.expire_snapshots import ExpireSnapshots
 from neve.ops.maintenance.maintain import Maintain
@@ -418,6 +420,20 @@ class Table:
         1
         """
         return self._change(refs.fast_forward, branch, to)
+
+    def compute_table_stats(self, *columns: str, snapshot_id: int | None = None) -> TableStatsResult:
+        """Estimate how many distinct values columns have, for the planners of engines that read Iceberg's statistics.
+
+        By default these are all columns that are no structs, lists or maps, of the current snapshot.
+
+        >>> t.compute_table_stats("id", "region").distinct_values
+        {'id': 4, 'region': 2}
+        """
+        return ComputeTableStats(self.refresh().context, columns, snapshot_id).execute()
+
+    def compute_partition_stats(self, *, snapshot_id: int | None = None) -> PartitionStatsResult:
+        """Write the files, rows, deletes and last change of each partition to a statistics file."""
+        return ComputePartitionStats(self.refresh().context, snapshot_id).execute()
 
     def cherrypick_snapshot(self, snapshot_id: int) -> CherryPickResult:
         """Apply the changes of a snapshot to main: of a staged one, or of one on another branch.

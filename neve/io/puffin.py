@@ -113,6 +113,11 @@ def encode_puffin(blobs: Iterable[tuple[Blob, bytes]], properties: Mapping[str, 
     return b"".join([*payloads, *_footer_parts(heads, properties or {})])
 
 
+def footer_size(data: bytes) -> int:
+    """Return the size of the footer of an encoded file, from its magic to the end."""
+    return len(MAGIC) + int(_TRAILER.unpack(data[-_TRAILER.size :])[0]) + _TRAILER.size
+
+
 def _blob_head(blob: Blob, offset: int, length: int) -> dict[str, Any]:
     optional = {"compression-codec": blob.compression_codec, "properties": dict(blob.properties)}
     head = {
@@ -164,9 +169,7 @@ def replace_referenced_files(io: FileIO, path: str, rename: Callable[[str], str]
         if _REFERENCE in properties:
             properties[_REFERENCE] = rename(properties[_REFERENCE])
         heads.append(_blob_head(replace(blob, properties=properties), blob.offset, blob.length))
-    payload_length = _TRAILER.unpack(data[-_TRAILER.size :])[0]
-    blobs_end = len(data) - _TRAILER.size - payload_length - len(MAGIC)
-    return b"".join([data[:blobs_end], *_footer_parts(heads, footer.properties)])
+    return b"".join([data[: -footer_size(data)], *_footer_parts(heads, footer.properties)])
 
 
 def _check_magic(path: str, found: bytes, at: int) -> None:

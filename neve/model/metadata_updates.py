@@ -35,7 +35,7 @@ from neve.model.snapshots import Snapshots
 
 
 class OutdatedSnapshot(UserError):
-    """A snapshot made for an earlier state of the table: another one has used its id or its numbers since."""
+    """An update for an earlier state: a snapshot's id or numbers are used up, or the snapshot described has expired."""
 
 
 def now_ms() -> int:
@@ -347,6 +347,8 @@ def _drop_ref(name: str, builder: MetadataBuilder) -> None:
 
 
 def _replace_statistics(name: str, snapshot_id: int, files: list[Any], builder: MetadataBuilder) -> None:
+    if files and snapshot_id not in builder.snapshots.positions:
+        raise OutdatedSnapshot(f"Cannot set statistics of snapshot {snapshot_id}: the table does not have it.")
     builder[name] = [file for file in builder[name] if file.snapshot_id != snapshot_id] + files
 
 

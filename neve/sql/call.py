@@ -23,6 +23,8 @@ from neve.catalog import register_table
 from neve.catalog.entries import leave_note
 from neve.errors import UserError
 from neve.ops.context import LakeContext
+from neve.ops.maintenance.compute_partition_stats import ComputePartitionStats
+from neve.ops.maintenance.compute_table_stats import ComputeTableStats
 from neve.ops.results import one_row
 from neve.ops.write.cherry_pick import CherryPickSnapshot
 from neve.ops.write.snapshot_folder import snapshot_folder
@@ -480,6 +482,13 @@ PROCEDURES: dict[str, Procedure] = {
         {"wap_id": _STRING},
         lambda table, values: CherryPickSnapshot(table.context, wap_id=values["wap_id"]),
         ("wap_id",),
+    ),
+    "compute_table_stats": Procedure(
+        {"snapshot_id": _INTEGER, "columns": _STRING_ARRAY},
+        lambda table, values: ComputeTableStats(table.context, values.get("columns", ()), values.get("snapshot_id")),
+    ),
+    "compute_partition_stats": Procedure(
+        {"snapshot_id": _INTEGER}, lambda table, values: ComputePartitionStats(table.context, values.get("snapshot_id"))
     ),
     "ancestors_of": Procedure({"snapshot_id": _INTEGER}, _ancestors_of, makes_builder=False),
     "add_files": Procedure(

@@ -40,6 +40,10 @@ class Spark:
         """Return the rows of a table by its metadata file, even if it is not in the catalog."""
         return self._send({"metadata": metadata_location})
 
+    def distinct_values(self, table: str) -> dict[str, int]:
+        """Return the distinct values of columns that the planner of this Spark expects."""
+        return {row["name"]: row["values"] for row in self._send({"distinct": table}).to_pylist()}
+
     def _send(self, question: dict[str, Any]) -> pa.Table:
         process, into = self._start(), self.folder / "answer.arrow"
         assert process.stdin is not None

@@ -5,6 +5,7 @@ the same SQLite file. It reads one JSON request per line, and answers each with 
 
     {"sql": [statement, …], "into": file}    runs statements; the rows of the last go to an Arrow file
     {"metadata": file, "into": file}         the rows of a table by its metadata file
+    {"distinct": table, "into": file}        the distinct values of columns that its planner expects
 """
 
 from __future__ import annotations
@@ -60,10 +61,26 @@ def write_result(spark: SparkSession, question: dict[str, Any]) -> None:
 def _result_of(spark: SparkSession, question: dict[str, Any]) -> DataFrame:
     if "metadata" in question:
         return spark.read.format("iceberg").load(question["metadata"])
+    if "distinct" in question:
+        return _distinct_values(spark, question["distinct"])
     *before, last = question["sql"]
     for statement in before:
         spark.sql(statement).collect()
     return spark.sql(last)
+
+
+def _distinct_values(spark: SparkSession, table: str) -> DataFrame:
+    """Return what the planner knows of the columns of a table when it optimises by cost."""
+    spark.conf.set("spark.sql.cbo.enabled", "true")
+    try:
+        plan: Any = spark.table(table)._jdf.queryExecution().optimizedPlan()
+        pairs, rows = plan.stats().attributeStats().iterator(), []
+        while pairs.hasNext():
+            column, known = (pair := pairs.next())._1(), pair._2()
+            rows.append((column.name(), int(str(known.distinctCount().get()))))
+    finally:
+        spark.conf.set("spark.sql.cbo.enabled", "false")
+    return spark.createDataFrame(rows, "name string, values long")
 
 
 def error_of(act: Callable[[], None]) -> str | None:

@@ -47,6 +47,7 @@ class State:
     columns: tuple[str, ...] = ()
     properties: tuple[tuple[str, str], ...] = ()
     snapshots: int = 0
+    statistics: int = 0  # files
 
     @classmethod
     def of(cls, table: Table | None) -> State:
@@ -62,6 +63,7 @@ class State:
             columns=tuple(f.name for f in metadata.schema().fields),
             properties=tuple(sorted(metadata.properties.items())),
             snapshots=len(metadata.snapshots),
+            statistics=len(metadata.statistics) + len(metadata.partition_statistics),
         )
 
 
@@ -97,10 +99,12 @@ def files_on_disk(folder: Path) -> set[str]:
 
 
 def reachable_files(table: Table, except_snapshots: Collection[int] = ()) -> set[str]:
-    """Return every file that the snapshots of the table reference, except the given snapshots."""
+    """Return every file that the metadata and the snapshots reference, except what is only of the given snapshots."""
     context = table.refresh().context
     metadata, io = context.metadata, context.io
     found = {context.iceberg.metadata_location, *(e.metadata_file for e in metadata.metadata_log)}
+    statistics = (*metadata.statistics, *metadata.partition_statistics)
+    found |= {file.statistics_path for file in statistics if file.snapshot_id not in except_snapshots}
     for snapshot in (s for s in metadata.snapshots if s.snapshot_id not in except_snapshots):
         manifests = manifests_of(io, metadata, snapshot)
         live = read_entries(io, manifests, context.specs, live_only=True)

@@ -172,6 +172,8 @@ VERBS: dict[str, Callable[[Lake], Any]] = {
     "set_properties": on_table(lambda t: t.set_properties(owner="me")),
     "set_sort_order": on_table(lambda t: t.set_sort_order("id DESC", distribution_mode="range")),
     "upgrade": on_table(lambda t: t.upgrade(t.context.metadata.format_version + 1)),
+    "compute_table_stats": on_table(lambda t: t.compute_table_stats()),
+    "compute_partition_stats": on_table(lambda t: t.compute_partition_stats()),
     "remove_dangling_deletes": on_table(lambda t: t.remove_dangling_deletes().execute()),
     "remove_properties": on_table(lambda t: t.remove_properties("neve.commit.reruns")),
     "create_branch": on_table(lambda t: t.create_branch("side")),

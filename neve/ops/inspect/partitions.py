@@ -14,7 +14,9 @@ from neve.run.read.conversions import conversion
 from neve.run.read.metadata_columns import partition_column
 from neve.run.read.types import ArrowFlavor, arrow_type
 from neve.tree.entries import Content, EntryTable
+from neve.tree.group_by_spec import deletion_vector_mask
 
+VECTOR_COUNT = "vector_count"
 _Ints = np.ndarray[Any, Any]
 
 
@@ -32,6 +34,11 @@ def partition_array(files: EntryTable, flavor: ArrowFlavor) -> pa.StructArray:
 
 def partitions_table(live: EntryTable, metadata: TableMetadata, flavor: ArrowFlavor) -> pa.Table:
     """Return the live data files of each partition, its deletes and its last change, sorted by spec and tuple."""
+    return count_by_partition(live, metadata, flavor).drop_columns([VECTOR_COUNT])
+
+
+def count_by_partition(live: EntryTable, metadata: TableMetadata, flavor: ArrowFlavor) -> pa.Table:
+    """Return the table `partitions`, and how many of the position deletes of a partition are deletion vectors."""
     codes, keys = live.partition_codes()
     content, sizes = live.numpy("content"), live.numpy("file_size_in_bytes")
     rows = live["record_count"].fill_null(0).to_numpy()  # old imports of Avro files did not count
@@ -49,6 +56,7 @@ def partitions_table(live: EntryTable, metadata: TableMetadata, flavor: ArrowFla
     own: dict[str, Any] = {}
     if live.specs.union:
         own = {"partition": partition_array(keys, flavor), "spec_id": keys["spec_id"]}
+    is_vector = deletion_vector_mask(live)
     counts = {
         "record_count": sum_of(Content.DATA, rows),
         "file_count": count_of(Content.DATA),
@@ -57,6 +65,7 @@ def partitions_table(live: EntryTable, metadata: TableMetadata, flavor: ArrowFla
         "position_delete_file_count": count_of(Content.POSITION_DELETES),
         "equality_delete_record_count": sum_of(Content.EQUALITY_DELETES, rows),
         "equality_delete_file_count": count_of(Content.EQUALITY_DELETES),
+        VECTOR_COUNT: pa.array(np.bincount(codes[is_vector], minlength=len(keys)), pa.int32()),
     }
     return pa.table({**own, **counts, **_last_changes(live, codes, len(keys), metadata)}).take(_order(keys))
 
