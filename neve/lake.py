@@ -38,6 +38,7 @@ from neve.ops.context import LakeContext, SqlSession
 from neve.ops.events import Step, emit
 from neve.ops.metadata.create_table import SchemaLike, create_table
 from neve.ops.metadata.drop_table import DropResult, drop_table
+from neve.ops.write.snapshot_delta import snapshot_delta
 from neve.ops.write.snapshot_folder import snapshot_folder
 from neve.run.spark.session import resolve_session
 from neve.sql import run as run_sql
@@ -191,6 +192,24 @@ class Lake:
         """
         created, _ = snapshot_folder(
             self.context, source, name, location=location, properties=properties, file_format=file_format
+        )
+        return Table(created)
+
+    def snapshot_delta(
+        self,
+        source: str | Path,
+        name: str | tuple[str, ...],
+        *,
+        version: int | None = None,
+        location: str | None = None,
+        properties: Mapping[str, str] | None = None,
+    ) -> Table:
+        """Make a table of a version of a Delta table, by default the newest; its files stay, and are never deleted.
+
+        Rows that Delta's deletion vectors delete are deleted here too. Needs `pip install 'neve[delta]'`, and no Spark.
+        """
+        created, _ = snapshot_delta(
+            self.context, source, name, version=version, location=location, properties=properties
         )
         return Table(created)
 

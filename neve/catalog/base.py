@@ -21,6 +21,7 @@ from neve.errors import NeveError, UserError
 from neve.io.files import delete_files
 from neve.io.paths import why_not_a_place
 from neve.model.metadata import TableMetadata, to_neve_metadata
+from neve.model.new_table import with_fresh_ids
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -36,6 +37,12 @@ class NewTable:
     location: str | None
     properties: dict[str, str]
     format_version: int
+    keeps_ids: bool = False  # the columns have the ids that data files have already
+
+    @property
+    def numbered_schema(self) -> Schema:
+        """The columns with the ids that the table is to have."""
+        return self.schema if self.keeps_ids else with_fresh_ids(self.schema)
 
     def __post_init__(self) -> None:
         if self.location is not None and (reason := why_not_a_place(self.location)):

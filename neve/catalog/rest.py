@@ -28,7 +28,6 @@ from neve.catalog.base import NeveCatalog, NewTable
 from neve.catalog.swap import CatalogUnavailable, LostRace, MaybeSwapped, NotSwapped, RequirementFailed, Swapped
 from neve.errors import CommitError, NeveError, TableError
 from neve.model.metadata import metadata_from_json, to_neve_metadata
-from neve.model.new_table import with_fresh_ids
 
 _REFRESH_TOKEN = (401, 419)
 _CODE_KEYS = frozenset({"py-io-impl", "py-catalog-impl", "auth", "ssl"})
@@ -100,7 +99,7 @@ class RestCatalogMixin(NeveCatalog, IcebergRestCatalog):
     def create(self, identifier: Identifier, table: NewTable) -> Table:
         """Create a table in an existing namespace."""
         self._check_endpoint(Capability.V1_CREATE_TABLE)
-        fresh = with_fresh_ids(table.schema)
+        fresh = table.numbered_schema
         request = CreateTableRequest.model_validate(
             {
                 "name": identifier[-1],

@@ -123,7 +123,15 @@ class SqlCatalogMixin(NeveCatalog, IcebergSqlCatalog):
             raise TableAlreadyExistsError(f"Table {namespace}.{name} already exists")
         location, properties = self._resolve_table_location(table.location, namespace, name), table.properties
         properties_of(properties).check()
-        metadata = new_metadata(table.schema, table.spec, table.sort_order, location, properties, table.format_version)
+        metadata = new_metadata(
+            table.schema,
+            table.spec,
+            table.sort_order,
+            location,
+            properties,
+            table.format_version,
+            numbered=table.numbered_schema,
+        )
         staged = StagedMetadata(None, None, metadata, next_metadata_location(metadata))
         io = self._load_file_io(EMPTY_DICT, staged.location)
         write_metadata(io, staged.location, staged.metadata)

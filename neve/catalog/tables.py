@@ -19,7 +19,7 @@ from neve.catalog.base import NeveCatalog, NewTable
 from neve.catalog.metadata_files import free_location, read_metadata
 from neve.catalog.namespaces import all_namespaces, ensure_namespace, refuse_wrong_parts, translate_missing_namespace
 from neve.catalog.rest import RestCatalogMixin
-from neve.errors import UnknownName, UserError
+from neve.errors import UnknownName, UnsupportedFeature, UserError
 from neve.model.properties import properties_of
 
 
@@ -32,8 +32,13 @@ def create_table(
     location: str | None = None,
     properties: Mapping[str, str] = EMPTY_DICT,
     format_version: int | None = None,
+    *,
+    keeps_ids: bool = False,
 ) -> Table:
-    """Create a table, and its namespace if that does not exist. `format_version` is 1 to 4, by default 2."""
+    """Create a table, and its namespace if that does not exist. `format_version` is 1 to 4, by default 2.
+
+    With `keeps_ids`, the columns of the schema keep their ids; a catalog that numbers them itself is an error.
+    """
     parts = identifier_of(identifier)
     texts = {key: str(value) for key, value in properties.items()}
     version = properties_of(texts).format_version if format_version is None else format_version
@@ -41,7 +46,14 @@ def create_table(
     ensure_namespace(catalog, parts[:-1])
     location = absolute_location(location) if location else _default_location(catalog, parts)
     with _translate_taken_name(parts, "Load it, or choose another name."):
-        return catalog.create(parts, NewTable(schema, spec, sort_order, location, texts, version))
+        created = catalog.create(parts, NewTable(schema, spec, sort_order, location, texts, version, keeps_ids))
+    if keeps_ids and created.schema().as_struct() != schema.as_struct():
+        catalog.drop_table(parts)
+        raise UnsupportedFeature(
+            f"Cannot create table {'.'.join(parts)}: the catalog numbers columns itself, and the data files have field "
+            "ids of their own. Create the table in another catalog, and register its metadata file here."
+        )
+    return created
 
 
 def load_table(catalog: NeveCatalog, identifier: str | Identifier) -> Table:

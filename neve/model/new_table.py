@@ -86,14 +86,18 @@ def new_metadata(
     properties: dict[str, str],
     format_version: int,
     now: Callable[[], int] = now_ms,
+    numbered: Schema | None = None,
 ) -> TableMetadata:
-    """Return the metadata of a new table, with fresh ids for schema, spec and sort order."""
+    """Return the metadata of a new table, with fresh ids for schema, spec and sort order.
+
+    `numbered` is the same schema with the ids of its columns, if these are not to be fresh.
+    """
     if format_version not in VERSIONS:
         raise UserError(f"Format version {format_version} cannot be created; use 1, 2, 3 or 4.")
     check_schema_fits(schema, format_version)
     if format_version >= 4:
         check_has_scheme(location)
-    fresh = with_fresh_ids(schema)
+    fresh = numbered or with_fresh_ids(schema)
     fresh_spec = assign_fresh_partition_spec_ids(spec, schema, fresh)
     order = assign_fresh_sort_order_ids(sort_order, schema, fresh)
     json_object: dict[str, Any] = {

@@ -35,6 +35,7 @@ from neve.tree.entries import EntryTable
 
 NULL_FOLDER = "__HIVE_DEFAULT_PARTITION__"
 FILE_FORMATS = ("PARQUET", "ORC", "AVRO")
+LOG_FOLDER = "_delta_log"  # of a Delta table
 
 _HIDDEN_SEGMENT = r"(?:^|/)(?:\.[^/]*|_[^/=]*)(?:/|$)|/_[^/]*$|\._COPYING_$"  # as Spark and Iceberg skip them
 _NANOS = 1000
@@ -135,6 +136,11 @@ def plan_added_files(
     """
     paths = listing["path"].combine_chunks()
     if root is not None:
+        if pc.any(pc.starts_with(paths, f"{root}/{LOG_FOLDER}/")).as_py():
+            raise UserError(
+                f"Cannot add the files in {root}: it is a Delta table, and has files of earlier versions too. Make a "
+                "table of it with lake.snapshot_delta(folder, name), or append its rows."
+            )
         relative = pc.utf8_slice_codeunits(paths, len(root))
         listing = listing.filter(pc.invert(pc.match_substring_regex(relative, _HIDDEN_SEGMENT)))
         paths = listing["path"].combine_chunks()

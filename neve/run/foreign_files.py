@@ -28,7 +28,13 @@ from neve.io.files import file_size
 from neve.io.parquet_footer import ChunkStatistics, parse_statistics, read_footer, row_counts, schema_bytes
 from neve.io.untrusted import open_checked_file, translate_parse_errors
 from neve.model.values import comparable_type
-from neve.run.read.field_ids import FileField, assign_field_ids, nested_field_ids
+from neve.run.read.field_ids import (
+    FileField,
+    apply_name_mapping,
+    assign_field_ids,
+    name_mapping_of_all_schemas,
+    nested_field_ids,
+)
 from neve.run.read.formats import AvroData, DataFile, open_file
 from neve.run.read.projection import ProjectionSource, compile_projection
 from neve.run.read.row_groups import footer_bound
@@ -79,6 +85,7 @@ class ForeignFileReader:
     table: str
     leaves: tuple[LeafColumn, ...]
     partition_ids: frozenset[int]  # columns whose value folders give
+    has_full_mapping: bool = False  # a column that the name mapping lacks is none of the table's
     columns_by_schema: dict[bytes, _FileColumns] = field(default_factory=dict, compare=False)
 
     def describe(self, io: FileIO, path: str, size: int | None, file_format: str) -> DescribedFile:
@@ -149,7 +156,8 @@ class ForeignFileReader:
         with_ids = assign_field_ids(fields, path, self.facts.name_mapping, self.facts.schemas)
         ids = set(nested_field_ids(with_ids))
         schema = self.facts.schema
-        self._refuse_other_case(with_ids, ids, path)
+        if not self.has_full_mapping:
+            self._refuse_other_case(with_ids, ids, path)
         # The folders have the values of partition columns that the file does not have.
         expected = [f for f in schema.fields if f.field_id in ids or f.field_id not in self.partition_ids]
         source = ProjectionSource(path, with_ids, {}, {}, {}, data.prunes_nested)
@@ -171,9 +179,11 @@ class ForeignFileReader:
         """Reject field ids that mean other columns here than their names say: they are those of another table."""
         if next(nested_field_ids(fields), None) is None:
             return
-        by_name = assign_field_ids(_without_ids(fields), path, None, self.facts.schemas)
-        for own, named in zip(fields, by_name, strict=True):
-            if own.field_id != named.field_id:
+        bare, own_mapping = _without_ids(fields), self.facts.name_mapping
+        mappings = [name_mapping_of_all_schemas(self.facts.schemas), own_mapping.root if own_mapping else []]
+        by_name = [apply_name_mapping(bare, mapping) for mapping in mappings]
+        for own, *named in zip(fields, *by_name, strict=True):
+            if all(own.field_id != each.field_id for each in named):
                 owner = self.facts.find_field_in_any_schema(-1 if own.field_id is None else own.field_id)
                 here = "no column" if owner is None else repr(owner.name)
                 problem = f"its column {own.name!r} has field id {own.field_id}, which is {here} in the table"

@@ -27,6 +27,7 @@ from neve.ops.maintenance.compute_partition_stats import ComputePartitionStats
 from neve.ops.maintenance.compute_table_stats import ComputeTableStats
 from neve.ops.results import one_row
 from neve.ops.write.cherry_pick import CherryPickSnapshot
+from neve.ops.write.snapshot_delta import snapshot_delta
 from neve.ops.write.snapshot_folder import snapshot_folder
 from neve.plan.partition_folders import FILE_FORMATS
 from neve.predicate.constants import ConstantKind, parse_constant, parse_instant, parse_time_zone
@@ -229,6 +230,7 @@ def _read_table_name(node: exp.Expression, zone: tzinfo) -> Name | None:
     return name
 
 
+_DELTA = "DELTA"
 _STRING = Argument(_scalar_reader(ConstantKind.STRING), "a string")
 _INTEGER = Argument(_scalar_reader(ConstantKind.INTEGER), "a whole number")
 _BOOLEAN = Argument(_scalar_reader(ConstantKind.BOOLEAN), "true or false")
@@ -277,27 +279,30 @@ def _remove_orphan_files(table: Table, values: ArgumentValues) -> Any:
 
 def _add_files(table: Table, values: ArgumentValues) -> Any:
     """Add the files of a folder, which is named as Spark names it: `parquet`.`/folder`."""
-    file_format, folder = _format_and_folder("add_files", values)
+    file_format, folder = _format_and_folder("add_files", values, *FILE_FORMATS)
     options = {name: value for name, value in values.items() if name not in ("table", "source_table")}
     return table.add_files(folder, file_format=file_format, **options)
 
 
 def _snapshot(lake: LakeContext, values: ArgumentValues) -> CalledTable:
     """Make a table of the files of a folder."""
-    file_format, folder = _format_and_folder("snapshot", values)
+    file_format, folder = _format_and_folder("snapshot", values, *FILE_FORMATS, _DELTA)
     options = {name: value for name, value in values.items() if name not in ("table", "source_table")}
-    created, added = snapshot_folder(
-        lake, folder, identifier(lake, values["table"]), file_format=file_format, **options
-    )
+    name = identifier(lake, values["table"])
+    if file_format == _DELTA.lower():
+        created, added = snapshot_delta(lake, folder, name, **options)
+    else:
+        created, added = snapshot_folder(lake, folder, name, file_format=file_format, **options)
     return CalledTable(created, one_row(imported_files_count=pa.scalar(added.files_added, pa.int64())))
 
 
-def _format_and_folder(procedure: str, values: ArgumentValues) -> tuple[str, str]:
+def _format_and_folder(procedure: str, values: ArgumentValues, *formats: str) -> tuple[str, str]:
     file_format, *folder = values["source_table"]
-    if len(folder) != 1 or file_format.upper() not in FILE_FORMATS:
+    if len(folder) != 1 or file_format.upper() not in formats:
+        *others, last = (name.lower() for name in formats)
         raise UserError(
             f"CALL {procedure} adds the files of a folder, not those of table {'.'.join((file_format, *folder))}: give "
-            "source_table => '`parquet`.`/folder`', with parquet, orc or avro."
+            f"source_table => '`parquet`.`/folder`', with {', '.join(others)} or {last}."
         )
     return file_format.lower(), folder[0]
 

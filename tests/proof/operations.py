@@ -198,6 +198,7 @@ BY_OTHER_NAMES = {
     "export_metadata": "changes nothing of the table; tests/tree",
     "rewrite_table_path": "changes nothing of the table; tests/ops/maintenance/test_rewrite_table_path.py",
     "copy_to": "changes nothing of the table; tests/ops/maintenance/test_copy_table.py interrupts it",
+    "snapshot_delta": "create_table, then add_files as a delta of rows",
     "snapshot_folder": "create_table, then add_files; between them a crash leaves an empty table",
     "set_location": "commits as set_properties does; what a crash leaves is in a folder that is not the table's",
 }

@@ -45,15 +45,24 @@ def create_table(
     location: str | None = None,
     format_version: int | None = None,
     properties: Mapping[str, str] | None = None,
+    keeps_ids: bool = False,
 ) -> TableContext:
-    """Create a table; `Lake.create_table` explains the arguments."""
+    """Create a table; `Lake.create_table` explains the arguments, and `catalog.create_table` explains `keeps_ids`."""
     table_properties = dict(properties or {})
     columns = schema_of(schema, format_version or properties_of(table_properties).format_version)
     if isinstance(partition_by, str):
         raise UserError(f"Give partition_by as a list, such as [{partition_by!r}].")
     spec = partition_by if isinstance(partition_by, PartitionSpec) else spec_of_terms(list(partition_by), columns)
     table = tables.create_table(
-        lake.catalog, name, columns, spec, sort_order, location, table_properties, format_version
+        lake.catalog,
+        name,
+        columns,
+        spec,
+        sort_order,
+        location,
+        table_properties,
+        format_version,
+        keeps_ids=keeps_ids,
     )
     return lake.of_table(table)
 

@@ -88,6 +88,11 @@ class AddFiles(StageableVerb[AddFilesPlan, AddFilesResult]):
 
     title = "addition of files"
 
+    @property
+    def has_full_mapping(self) -> bool:
+        """Whether a column of a file that the table's name mapping lacks is none of the table's."""
+        return False
+
     def _check(self) -> None:
         refuse_reserved_properties(self.properties)
         if self.parallelism is not None and self.parallelism < 1:
@@ -133,7 +138,8 @@ class AddFiles(StageableVerb[AddFilesPlan, AddFilesResult]):
         metadata = context.metadata
         mapping = metadata.name_mapping() or create_mapping_from_schema(metadata.schema())
         text = metadata.properties.get(NAME_MAPPING) or mapping.model_dump_json()
-        reader = _foreign_file_reader(context, replace(context.facts, name_mapping=mapping))
+        facts = replace(context.facts, name_mapping=mapping)
+        reader = _foreign_file_reader(context, facts, self.has_full_mapping)
         with execution.phase("read footers"):
             footers = read_footers(plan.files, reader, context.spark, self.parallelism)
         _refuse_other_partitions(plan.files, footers, context)
@@ -193,12 +199,12 @@ def _full_path(path: str | Path, location: str) -> str:
     return text.rstrip("/")
 
 
-def _foreign_file_reader(context: TableContext, facts: TableFacts) -> ForeignFileReader:
+def _foreign_file_reader(context: TableContext, facts: TableFacts, has_full_mapping: bool) -> ForeignFileReader:
     target = WriteTarget.of(context.metadata, facts.io_properties)
     spec = context.specs[target.spec_id]
     ids = frozenset(f.source_id for f in spec.fields if isinstance(f.transform, IdentityTransform))
     leaves = leaf_columns(target.schema, target.table_properties, target.sort_order)
-    return ForeignFileReader(facts, context.name, leaves, ids)
+    return ForeignFileReader(facts, context.name, leaves, ids, has_full_mapping)
 
 
 def _files_in_table(base: CommitBase, files: EntryTable) -> list[str]:

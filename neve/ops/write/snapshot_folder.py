@@ -20,7 +20,8 @@ Writes: table metadata, and one manifest.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 from urllib.parse import unquote, urlsplit
 
@@ -65,18 +66,30 @@ def snapshot_folder(
         lake,
         name,
         columns_of(rows),
-        [f"`{each.replace('`', '``')}`" for each in partition_names],
+        identity_terms(partition_names),
         location=location,
         properties={**SNAPSHOT_PROPERTIES, **(properties or {})},
     )
-    try:
+    with dropped_without_files(created):
         added = AddFiles(created, source=folder, file_format=file_format, parallelism=parallelism).execute()
+    return created.refreshed(), added
+
+
+def identity_terms(columns: Iterable[str]) -> list[str]:
+    """Return the partition fields of a table whose files are partitioned by the values of columns."""
+    return [f"`{name.replace('`', '``')}`" for name in columns]
+
+
+@contextmanager
+def dropped_without_files(created: TableContext) -> Iterator[None]:
+    """Drop a new table again if its files cannot be added."""
+    try:
+        yield
     except CommitUnknown:
         raise  # the files may have been added
     except BaseException:
-        drop_table(lake.catalog, name)
+        drop_table(created.catalog, created.iceberg.name())
         raise
-    return created.refreshed(), added
 
 
 def _reason(error: Exception) -> str:

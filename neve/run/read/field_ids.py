@@ -82,8 +82,8 @@ def assign_field_ids(
     if next(nested_field_ids(fields), None) is not None:
         return fields
     if mapping is not None:
-        return _apply_name_mapping(fields, mapping.root)
-    with_ids = _apply_name_mapping(fields, name_mapping_of_all_schemas(schemas))
+        return apply_name_mapping(fields, mapping.root)
+    with_ids = apply_name_mapping(fields, name_mapping_of_all_schemas(schemas))
     if fields and all(field.field_id is None for field in with_ids):
         raise CorruptFile(
             path,
@@ -101,7 +101,8 @@ def nested_field_ids(fields: Iterable[FileField]) -> Iterator[int]:
         yield from nested_field_ids(field.children)
 
 
-def _apply_name_mapping(fields: tuple[FileField, ...], mapping: Sequence[MappedField]) -> tuple[FileField, ...]:
+def apply_name_mapping(fields: tuple[FileField, ...], mapping: Sequence[MappedField]) -> tuple[FileField, ...]:
+    """Return the same columns, each with the id that a mapping has for its name."""
     by_name = {name: mapped for mapped in mapping for name in mapped.names}
     with_ids = []
     for field in fields:
@@ -114,7 +115,7 @@ def _apply_name_mapping(fields: tuple[FileField, ...], mapping: Sequence[MappedF
             children = tuple(replace(c, name=n) for c, n in zip(children, ("key", "value"), strict=True))
         elif _is_list(field.type):
             children = tuple(replace(c, name="element") for c in children)
-        mapped_children = _apply_name_mapping(children, mapped.fields)
+        mapped_children = apply_name_mapping(children, mapped.fields)
         with_ids.append(replace(field, field_id=mapped.field_id, children=mapped_children))
     return tuple(with_ids)
 
