@@ -17,7 +17,7 @@ from neve.cli import app
 from neve.model.properties import PROPERTIES, MetricsMode
 from neve.ops.maintenance.rewrite_position_deletes import DELETE_OPTIONS
 from neve.plan.rewrite_options import OPTIONS, RewriteOptions
-from neve.sql.call import PROCEDURES
+from neve.sql.procedures import PROCEDURES
 from tests.peers.known_bugs import FAULTS, SHARED_FAULTS, SPARK_FAULTS
 
 DOCS = Path(__file__).parents[1]

@@ -11,7 +11,7 @@ import pytest
 import neve
 from neve.model.properties import PROPERTIES, Property, TableProperties
 from neve.plan.rewrite_options import OPTIONS
-from neve.sql.call import PROCEDURES
+from neve.sql.procedures import PROCEDURES
 from tests.docs.examples import ROOT
 
 DOCS = ROOT / "docs"

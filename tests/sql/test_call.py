@@ -20,7 +20,8 @@ from neve.errors import UnknownName, UserError
 from neve.ops.maintenance.remove_orphan_files import OrphanResult
 from neve.ops.maintenance.rewrite_manifests import RewriteManifestsResult
 from neve.sql import parse
-from neve.sql.call import PROCEDURES, Call
+from neve.sql.call import Call
+from neve.sql.procedures import PROCEDURES
 
 DAY = 24 * 60 * 60 * 1000
 
@@ -305,6 +306,7 @@ def test_every_procedure_returns_the_columns_of_iceberg(spark_lake_of_peer, othe
             "rollback_to_snapshot": f"snapshot_id => {first}",
             "expire_snapshots": "older_than => TIMESTAMP '2000-01-01 00:00:00'",
             "remove_orphan_files": "dry_run => true",
+            "compute_table_stats": "columns => array('id')",
             "rewrite_table_path": "source_prefix => 'file:', target_prefix => 's3://b'",
         }
         found = {
@@ -322,12 +324,13 @@ def test_every_procedure_returns_the_columns_of_iceberg(spark_lake_of_peer, othe
             kinds = rows.schema.types if procedure != "ancestors_of" else ()  # ours are times, theirs milliseconds
             values = [{n: ids.get(v, v) for n, v in row.items() if n != "timestamp"} for row in rows.to_pylist()]
             answers.setdefault(procedure, []).append((rows.column_names, kinds, values))
-    # These need a folder: tests/peers/test_added_files.py, tests/ops/test_snapshot_folder.py
-    assert answers.keys() == PROCEDURES.keys() - {"remove_dangling_deletes", "add_files", "snapshot"}
+    # These need a folder or partitions: tests/peers/test_added_files.py and test_statistics.py, test_snapshot_folder.py
+    elsewhere = {"add_files", "snapshot", "compute_partition_stats"}
+    assert answers.keys() == PROCEDURES.keys() - {"remove_dangling_deletes", *elsewhere}
     sizes = ("rewritten_bytes_count", "added_bytes_count")  # of files by two writers
     for procedure, (ours, theirs) in answers.items():
         assert ours[:2] == theirs[:2], procedure
-        if procedure == "rewrite_table_path":
+        if procedure in ("rewrite_table_path", "compute_table_stats"):
             continue  # names of files; tests/peers compares what they hold
         if procedure == "rewrite_manifests":
             continue  # each engine decides by rules of its own which manifests are worth it
