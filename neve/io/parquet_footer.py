@@ -24,13 +24,13 @@ _LIMIT = 64 << 20
 _ROW_GROUPS, COLUMN_ORDERS, _CHUNKS, _CHUNK_METADATA, _TYPE, _PATH, _NUM_VALUES, _STATISTICS = 4, 7, 1, 3, 1, 3, 5, 12
 _PAGE_ENCODINGS, _PAGE_KIND, _PAGE_ENCODING = 13, 1, 2
 _SCHEMA, _FILE_ROWS, _NOTES, _NOTE_NAME, _NOTE_VALUE, _GROUP_ROWS = 2, 3, 5, 1, 2, 3
-_CHUNK_BYTES, _DATA_START, _DICTIONARY_START = 7, 9, 11
+_CHUNK_BYTES, _DATA_START, _DICTIONARY_START, _BLOOM_FILTER_START = 7, 9, 11, 14
 _ARROW_SCHEMA = b"ARROW:schema"  # the note from which Arrow restores types that Parquet does not have
 _OLD_MAX, _OLD_MIN, _NULL_COUNT, _MAX, _MIN, _MAX_IS_EXACT, _MIN_IS_EXACT = 1, 2, 3, 5, 6, 7, 8
 
 _FIXED_WIDTH = {0: "<?", 1: "<i", 2: "<q", 4: "<f", 5: "<d"}  # by physical type: boolean, int32, int64, float, double
-_BYTE_ARRAY, _FIXED_LENGTH_BYTE_ARRAY = 6, 7
-_BYTE_ARRAYS = (_BYTE_ARRAY, _FIXED_LENGTH_BYTE_ARRAY)
+INT32, INT64, BYTE_ARRAY, FIXED_LENGTH_BYTE_ARRAY = 1, 2, 6, 7  # other physical types
+_BYTE_ARRAYS = (BYTE_ARRAY, FIXED_LENGTH_BYTE_ARRAY)
 _DATA_PAGES = (0, 3)  # old and new
 _DICTIONARY_ENCODINGS = (2, 8)  # old and new
 
@@ -52,6 +52,8 @@ class ChunkStatistics:
     is_upper_exact: bool = True
     stored_bytes: int | None = None  # of the chunk, compressed; None for a page
     start: int | None = None  # of the first page of the chunk in the file; None for a page
+    bloom_filter_start: int | None = None
+    physical_type: int | None = None
 
     @property
     def minimum(self) -> PhysicalValue | None:
@@ -122,6 +124,8 @@ def _chunk_statistics(chunk: dict[int, Any], is_ordered: bool) -> ChunkStatistic
         _count_or_none(metadata.get(_CHUNK_BYTES)),
         # Some writers say 0 for a dictionary that does not exist.
         _count_or_none(metadata.get(_DICTIONARY_START)) or _count_or_none(metadata.get(_DATA_START)),
+        _count_or_none(metadata.get(_BLOOM_FILTER_START)),
+        kind if isinstance(kind, int) else None,
     )
 
 
@@ -157,7 +161,7 @@ def _dictionary_column(metadata: dict[int, Any]) -> str:
     refers = [page.get(_PAGE_ENCODING) in _DICTIONARY_ENCODINGS for page in pages]
     path = metadata.get(_PATH)
     is_name = isinstance(path, list) and len(path) == 1 and isinstance(path[0], bytes) and b"." not in path[0]
-    is_dictionary = metadata.get(_TYPE) == _BYTE_ARRAY and refers and all(refers)
+    is_dictionary = metadata.get(_TYPE) == BYTE_ARRAY and refers and all(refers)
     return str(path[0], errors="replace") if is_dictionary and path and is_name else ""
 
 

@@ -19,6 +19,7 @@ from neve.errors import UserError
 
 T_co = TypeVar("T_co", covariant=True)
 _METRICS_COLUMN = "write.metadata.metrics.column."
+_BLOOM_FILTER = "write.parquet.bloom-filter-"
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,10 +111,39 @@ _PARQUET_CODEC = _one_of("zstd", "gzip", "snappy", "lz4", "lz4_raw", "brotli", "
 _MIB = 1 << 20
 _DAY_MS = 24 * 60 * 60 * 1000
 _FOREVER = (1 << 63) - 1
+_FALSE_POSITIVES = 0.01
+_BLOOM_FILTER_NAME = re.compile(re.escape(_BLOOM_FILTER) + r"(enabled|fpp|ndv)\.column\.(.+)")
+
+
+def _fraction(text: str) -> float:
+    number = float(text)
+    if not 0 < number < 1:
+        raise ValueError(text)
+    return number
 
 
 def _metrics_override(name: str) -> Property[MetricsMode | None]:
     return Property(name, None, _METRICS, "Statistics recorded for one column.")
+
+
+_BLOOM_FILTER_TYPES: Mapping[str, PropertyType[Any]] = {
+    "enabled": _BOOLEAN,
+    "fpp": PropertyType(_fraction, "a number between 0 and 1"),
+    "ndv": _POSITIVE,
+}
+
+
+def _bloom_filter_property(what: str, column: str) -> Property[Any]:
+    name = f"{_BLOOM_FILTER}{what}.column.{column}"
+    return Property(name, None, _BLOOM_FILTER_TYPES[what], "Bloom filters for one column.")
+
+
+@dataclass(frozen=True, slots=True)
+class BloomFilterSettings:
+    """How a column's bloom filters are written."""
+
+    false_positives: float  # the share of absent values that a filter lets through
+    distinct_values: int | None  # None: counted
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +159,16 @@ class TableProperties:
                 PROPERTIES[name].value(text)
             elif name.startswith(_METRICS_COLUMN):
                 _metrics_override(name).value(text)
+            elif match := _BLOOM_FILTER_NAME.fullmatch(name):
+                _bloom_filter_property(match[1], match[2]).value(text)
+
+    def bloom_filter_of(self, column: str) -> BloomFilterSettings | None:
+        """Return the settings for this column; None if it has no bloom filters."""
+        enabled, share, count = (
+            (each := _bloom_filter_property(what, column)).value(self.values.get(each.name))
+            for what in _BLOOM_FILTER_TYPES
+        )
+        return BloomFilterSettings(share or _FALSE_POSITIVES, count) if enabled else None
 
     def metrics_mode_of(self, column: str) -> MetricsMode | None:
         """Return the mode set for this column; None means the default."""
@@ -199,6 +239,9 @@ class TableProperties:
     parquet_page_size = Property("write.parquet.page-size-bytes", _MIB, _POSITIVE, "Size of a page.")
     parquet_page_rows = Property("write.parquet.page-row-limit", 20_000, _POSITIVE, "Rows in a page.")
     parquet_dict_size = Property("write.parquet.dict-size-bytes", 2 * _MIB, _POSITIVE, "Size of a dictionary page.")
+    bloom_filter_bytes = Property(
+        "write.parquet.bloom-filter-max-bytes", _MIB, _POSITIVE, "Size of the bloom filter of a column in a row group."
+    )
     delete_parquet_codec = Property(
         "write.delete.parquet.compression-codec",
         None,

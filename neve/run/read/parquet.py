@@ -45,6 +45,7 @@ class ParquetData:
     file: pq.ParquetFile
     stream: Any
     footer: Footer
+    size: int
     row_group_mask: Mask | None = None  # the row groups to read, when some are left out
     wanted: PositionSet | None = None  # the rows to read, when other rows may be left out
     dictionaries: Sequence[str] = ()  # the columns that are read as dictionaries
@@ -168,7 +169,7 @@ def open_parquet(io: FileIO, path: str, size: int | None) -> ParquetData:
     except BaseException:
         stream.close()
         raise
-    return ParquetData(path, file, stream, footer, dictionaries=dictionaries)
+    return ParquetData(path, file, stream, footer, length, dictionaries=dictionaries)
 
 
 def _columns_to_read_as_dictionaries(metadata: pq.FileMetaData, footer: Footer) -> list[str]:

@@ -29,6 +29,7 @@ from neve.io.parquet_footer import ChunkStatistics, parse_statistics
 from neve.model.values import comparable_type
 from neve.plan import ranges
 from neve.plan.ranges import FieldRange, Mask, safe_uuid_bounds
+from neve.run.read.bloom_filters import RowGroupFilters
 from neve.run.read.field_ids import FileField
 from neve.run.read.parquet import ParquetData
 
@@ -85,7 +86,11 @@ def row_groups_that_may_match(data: ParquetData, fields: Iterable[FileField], pr
     if len(groups) != data.row_group_count or any(len(chunks) != leaves for chunks in groups):
         actual = f"{len(groups)} with {sorted({len(chunks) for chunks in groups})}"
         raise CorruptFile(data.path, f"{data.row_group_count} row groups of {leaves} columns", actual)
-    return ranges.may_match(_StatisticRanges(groups, tuple(fields)), predicate)
+    columns = tuple(fields)
+    mask = ranges.may_match(_StatisticRanges(groups, columns), predicate)
+    for number in np.flatnonzero(mask):
+        mask[number] = RowGroupFilters(data, groups[number], columns, _find_leaf).may_match(predicate)
+    return mask
 
 
 def rows_that_may_match(

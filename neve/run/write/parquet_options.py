@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from inspect import signature
-from math import ceil, exp, inf, log2
+from math import ceil, exp, inf, log, log2
 from typing import Any
 
 import numpy as np
@@ -23,13 +23,16 @@ import pyarrow.parquet as pq
 from pyiceberg.types import BooleanType, DecimalType
 
 from neve.errors import UserError
-from neve.model.properties import TableProperties
+from neve.model.properties import BloomFilterSettings, TableProperties
 from neve.run.write.metrics import LeafColumn, leaf_values
 
 _CODECS_WITHOUT_LEVEL = ("snappy", "uncompressed", "lz4", "lz4_raw")
 _ARROW_CODECS = {"uncompressed": "none", "lz4_raw": "lz4"}  # Arrow's lz4 is the raw one in Parquet files
 _DEFAULT_LEVELS = {"zstd": 2}  # files about as small as at level 3, Iceberg's default, for less CPU (bench.compression)
-_LIMITS_ROWS_OF_PAGES = "max_rows_per_page" in signature(pq.ParquetWriter.__init__).parameters  # Arrow 23 and later
+_WRITER_OPTIONS = signature(pq.ParquetWriter.__init__).parameters
+_LIMITS_ROWS_OF_PAGES = "max_rows_per_page" in _WRITER_OPTIONS  # Arrow 23 and later
+_WRITES_BLOOM_FILTERS = "bloom_filter_options" in _WRITER_OPTIONS  # Arrow 26 and later
+_MIN_FILTER_BYTES = 32
 _SAMPLE_ROWS, _SAMPLE_BYTES = 8192, 8 << 20
 _MAX_SHARE = 0.6  # of the plain size: a dictionary that saves less costs more than it saves
 _ALL_DISTINCT = 0.995  # of the sample; beyond it, the number of distinct values cannot be estimated
@@ -81,6 +84,38 @@ def dictionary_columns(rows: pa.Table, leaves: Sequence[LeafColumn], dictionary_
         for leaf in leaves
         if not isinstance(leaf.kind, BooleanType) and _saves_space(sample, leaf, scale, dictionary_limit)
     ]
+
+
+def bloom_filter_options(rows: pa.Table, leaves: Sequence[LeafColumn], properties: TableProperties) -> dict[str, Any]:
+    """Return the options of a Parquet writer for the bloom filters of columns that the table wants."""
+    chosen = (
+        (leaf, properties.bloom_filter_of(leaf.name)) for leaf in leaves if not isinstance(leaf.kind, BooleanType)
+    )
+    filters = {
+        leaf.parquet_path: {
+            "ndv": _filtered_values(rows, leaf, settings, properties.bloom_filter_bytes),
+            "fpp": settings.false_positives,
+        }
+        for leaf, settings in chosen
+        if settings is not None
+    }
+    return {"bloom_filter_options": filters} if filters and _WRITES_BLOOM_FILTERS else {}
+
+
+def _filtered_values(rows: pa.Table, leaf: LeafColumn, settings: BloomFilterSettings, max_bytes: int) -> int:
+    """Return for how many values a filter is made: as many as the first row group has, if they fit into its size."""
+    count = settings.distinct_values
+    if count is None:
+        try:
+            values = leaf_values(rows, leaf.path)
+            values = values.cast(values.type.storage_type) if isinstance(values.type, pa.BaseExtensionType) else values
+            count = pc.count_distinct(values).as_py()
+        except pa.ArrowNotImplementedError:  # UUIDs inside lists and maps
+            count = rows.num_rows
+    # A filter with eight bits for a value lets 1 - (1 - e^(-8 n / bits))^8 through; Arrow rounds up to a power of two.
+    bits = 8 << int(log2(max(max_bytes, _MIN_FILTER_BYTES)))
+    capacity = -bits / 8 * log(1 - settings.false_positives ** (1 / 8))
+    return max(min(count, int(capacity)), 1)
 
 
 def _saves_space(sample: pa.Table, leaf: LeafColumn, scale: float, dictionary_limit: int) -> bool:

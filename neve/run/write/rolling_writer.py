@@ -18,7 +18,7 @@ from pyiceberg.io import FileIO
 from neve.io.files import translate_storage_errors
 from neve.io.storage_paths import local_file_path, output_file
 from neve.run.write.metrics import RowObservations, file_metrics
-from neve.run.write.parquet_options import dictionary_columns, parquet_options
+from neve.run.write.parquet_options import bloom_filter_options, dictionary_columns, parquet_options
 from neve.run.write.target import WriteTarget
 
 _NEARLY_FULL = 0.95  # of the target size; another row group would be tiny
@@ -49,6 +49,7 @@ class _OpenFile:
             properties = target.table_properties
             with_dictionary = dictionary_columns(first_rows, target.leaves, properties.parquet_dict_size)
             options = parquet_options(properties) | {"use_dictionary": with_dictionary}
+            options |= bloom_filter_options(first_rows, target.leaves, properties)
             with translate_storage_errors(path, "write"):  # the constructor writes the first bytes
                 self._writer = pq.ParquetWriter(self._stream, target.arrow_schema, **options)
             self._writer.add_key_value_metadata({"iceberg.schema": target.schema.model_dump_json()})
