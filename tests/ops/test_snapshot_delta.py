@@ -111,6 +111,21 @@ def test_deleted_rows(lake: neve.Lake, tmp_path: Path, version: int):
     assert rows_of(t) == left + Counter([repr({"id": 1000, "region": "new"})])
 
 
+def test_times_as_spark_stores_them(lake: neve.Lake, tmp_path: Path):
+    times = [
+        AT,
+        None,
+        datetime.datetime(1582, 10, 4, tzinfo=datetime.UTC),
+        datetime.datetime(9999, 1, 1, tzinfo=datetime.UTC),
+    ]
+    source = PlainDelta(tmp_path / "s", [column("at", "timestamp"), column("n", "short")]).create()
+    rows = pa.table({"at": pa.array(times, pa.timestamp("us", "UTC")), "n": pa.array([1, 2, 3, None], pa.int16())})
+    source.commit(source.add("x.parquet", rows, [1], int96=True))
+    t = lake.snapshot_delta(source.folder, "db.t")
+    assert t.scan().to_arrow(engine="arrow")["at"].to_pylist() == [times[0], *times[2:]]
+    assert t.verify().is_sound
+
+
 def with_ids(schema: pa.Schema, ids: dict[str, int]) -> pa.Schema:
     return pa.schema([f.with_metadata({"PARQUET:field_id": str(ids[f.name])}) if f.name in ids else f for f in schema])
 

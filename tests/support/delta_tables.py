@@ -56,11 +56,13 @@ class PlainDelta:
         (self.folder / "_delta_log" / f"{self.version:020}.json").write_text(lines)
         self.version += 1
 
-    def add(self, name: str, rows: pa.Table, deleted: Iterable[int] = (), **partition: str | None) -> dict[str, Any]:
-        """Write a file, and return the action that adds it without some rows."""
+    def add(
+        self, name: str, rows: pa.Table, deleted: Iterable[int] = (), *, int96: bool = False, **partition: str | None
+    ) -> dict[str, Any]:
+        """Write a file, and return the action that adds it without some rows; `int96`: with times as Spark has them."""
         path = self.folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
-        pq.write_table(rows, path)
+        pq.write_table(rows, path, use_deprecated_int96_timestamps=int96)
         action: dict[str, Any] = {
             "path": quote(name), "partitionValues": partition, "size": path.stat().st_size, "modificationTime": 0,
             "dataChange": True, "stats": json.dumps({"numRecords": rows.num_rows}),
