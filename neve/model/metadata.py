@@ -26,6 +26,7 @@ from pyiceberg.types import TimestampNanoType, TimestamptzNanoType
 from pyiceberg.utils.datetime import nanos_to_timestamp, timestamp_to_nanos, timestamptz_to_nanos
 
 from neve.errors import CorruptFile, LimitExceeded, UnsupportedFeature, UserError
+from neve.model.geo_types import quote_geo_types, unquote_geo_types
 from neve.model.metadata_defaults import complete_metadata, uuid_from_location
 from neve.model.pyiceberg_private import fields_by_id
 from neve.model.snapshots import Snapshot, Snapshots
@@ -193,6 +194,8 @@ def metadata_from_json(json_object: Any, path: str) -> TableMetadata:
     if version not in VERSIONS:
         raise UnsupportedFeature(f"Format version {version} of {path} is not supported; this engine supports 1 to 4.")
     _check_limits(json_object, path)
+    for key in ("schema", "schemas"):
+        quote_geo_types(json_object.get(key))
     try:
         return _validate_model(VERSIONS[version], complete_metadata(dict(json_object), version, path))
     except ValidationError as e:
@@ -255,7 +258,7 @@ def are_different_tables(one: str, other: str) -> bool:
 
 def serialise_metadata(metadata: TableMetadata, path: str = "") -> bytes:
     """Serialize metadata; compressed if the file name ends as that of a gzip file."""
-    text = metadata.model_dump_json().encode()
+    text = unquote_geo_types(metadata.model_dump_json().encode())
     return gzip.compress(text, compresslevel=6, mtime=0) if path.endswith(_GZIP_SUFFIXES) else text
 
 

@@ -409,10 +409,29 @@ def _with_column(kind: str, **more: Any) -> dict[str, Any]:
     return found | {"last-column-id": 90}
 
 
-@pytest.mark.parametrize("kind", ["variant", "geometry(srid:4326)"])
-def test_a_type_that_is_not_known_yet_is_no_corruption(kind: str) -> None:
+def test_a_type_that_is_not_known_yet_is_no_corruption() -> None:
     with pytest.raises(UnsupportedFeature, match="does not support that type"):
-        metadata_from_json(_with_column(kind), "a file")
+        metadata_from_json(_with_column("variant"), "a file")
+
+
+@pytest.mark.parametrize(
+    ("kind", "crs"),
+    [
+        ("geometry", "OGC:CRS84"),
+        ("geometry(srid:3857)", "srid:3857"),
+        ("geometry('EPSG:3857')", "EPSG:3857"),
+        ("geography(EPSG:4269)", "EPSG:4269"),
+        ("geography(EPSG:4269, karney)", "EPSG:4269"),
+    ],
+)
+def test_shapes_are_written_as_the_specification_names_them(kind: str, crs: str) -> None:
+    plain = kind.replace("'", "")
+    nested = {"type": "list", "element-id": 91, "element": kind, "element-required": False}
+    for column, expected in ((kind, plain), (nested, nested | {"element": plain})):
+        metadata = metadata_from_json(_with_column(copy.deepcopy(column)), "a file")  # type: ignore[arg-type]
+        found = metadata.schema().find_type(90)
+        assert getattr(found, "element_type", found).crs == crs
+        assert json.loads(serialise_metadata(metadata))["schemas"][0]["fields"][-1]["type"] == expected
 
 
 @pytest.mark.parametrize(

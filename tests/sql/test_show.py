@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 import neve
 from neve.cli import app
 from neve.errors import UnknownName, UserError
-from neve.sql.describe import type_name
+from neve.run.spark.types import spark_type_name
 
 
 @pytest.fixture
@@ -108,7 +108,7 @@ def test_a_column_is_described(lake):
 
 
 def test_a_type_that_spark_lacks_is_described_in_the_words_of_iceberg():
-    assert type_name(NestedField(1, "where", GeometryType())) == "geometry"
+    assert spark_type_name(NestedField(1, "where", GeometryType())) == "geometry"
 
 
 def test_columns_properties_and_partitions_are_shown(lake):

@@ -7,7 +7,7 @@
 | time               | time64 us         | time64 ns, which Spark 4.1 reads as TIME          |
 | timestamp(tz)_ns   | timestamp ns      | timestamp us, rounded down                        |
 
-All other types are the same in both. Variant, geometry and geography are not supported.
+All other types are the same in both. Geometry and geography are binary (WKB); variant is not supported.
 """
 
 from __future__ import annotations
@@ -53,6 +53,8 @@ _EXACT_TYPES: dict[type[ice.IcebergType], pa.DataType] = {
     ice.BinaryType: pa.binary(),
     ice.UUIDType: pa.binary(16),
     ice.UnknownType: pa.null(),
+    ice.GeometryType: pa.binary(),
+    ice.GeographyType: pa.binary(),
 }
 
 _SPARK_TYPES: dict[type[ice.IcebergType], pa.DataType] = {

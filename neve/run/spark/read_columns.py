@@ -144,6 +144,8 @@ EXACT_IN_SPARK: frozenset[type[ice.IcebergType]] = frozenset(
         ice.BinaryType,
         ice.FixedType,
         ice.DecimalType,
+        ice.GeometryType,
+        ice.GeographyType,
     }
 )
 

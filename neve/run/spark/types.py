@@ -9,6 +9,7 @@
 | timestamptz      | TIMESTAMP                                                |
 | timestamp(tz)_ns | the same in microseconds, rounded down                   |
 | unknown          | void                                                     |
+| geometry, geography | binary                                                |
 
 All fields are nullable in Spark: the writer checks required columns.
 """
@@ -24,6 +25,7 @@ from pyiceberg.schema import Schema
 from pyspark.sql import types as sp
 
 from neve.errors import UnsupportedFeature
+from neve.model.geo_types import GEO_TYPES
 from neve.run.read.types import UnscaledNanos
 
 FIELD_ID = "parquet.field.id"  # the metadata key from which Spark reads the id of a column
@@ -48,6 +50,8 @@ _TO_SPARK: dict[type[ice.IcebergType], sp.DataType] = {
     ice.FixedType: sp.BinaryType(),
     ice.BinaryType: sp.BinaryType(),
     ice.UnknownType: sp.NullType(),
+    ice.GeometryType: sp.BinaryType(),
+    ice.GeographyType: sp.BinaryType(),
 }
 
 _TO_ICEBERG: dict[type[sp.DataType], ice.IcebergType] = {
@@ -111,6 +115,8 @@ def spark_type(kind: ice.IcebergType, naming: Naming = _own_name) -> sp.DataType
 
 def spark_type_name(field: ice.NestedField) -> str:
     """Return Spark's name of a type; if Spark has no such type, Iceberg's name."""
+    if isinstance(field.field_type, GEO_TYPES):
+        return str(field.field_type)
     try:
         return spark_field(field).dataType.simpleString()
     except UnsupportedFeature:

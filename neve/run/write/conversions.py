@@ -53,6 +53,8 @@ _ACCEPTED_TYPES: Mapping[type[ice.IcebergType], tuple[TypeCheck, ...]] = {
     ice.StringType: (_is_text, pa.types.is_integer, pa.types.is_boolean, pa.types.is_date),
     ice.BinaryType: (_is_bytes,),
     ice.FixedType: (_is_bytes,),
+    ice.GeometryType: (_is_bytes,),
+    ice.GeographyType: (_is_bytes,),
     ice.UUIDType: (_is_bytes, _is_text),
     ice.DateType: (pa.types.is_date, _is_local_timestamp),
     ice.TimeType: (pa.types.is_time,),

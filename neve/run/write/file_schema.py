@@ -70,8 +70,4 @@ def _arrow_file_type(kind: ice.IcebergType, where: str) -> pa.DataType:
             )
         case ice.UUIDType():
             return pa.uuid()
-        case ice.GeometryType() | ice.GeographyType():
-            raise UnsupportedFeature(
-                f"Cannot write column {where!r} of type {kind}: geometry columns can only be read."
-            )
     return arrow_type(kind)

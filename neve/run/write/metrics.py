@@ -25,9 +25,11 @@ from pyiceberg.schema import Schema
 from pyiceberg.table.sorting import SortOrder
 from pyiceberg.transforms import IdentityTransform, TimeTransform, TruncateTransform
 
+from neve.model.geo_types import GEO_TYPES
 from neve.model.properties import MetricsMode, TableProperties
 from neve.run.read.metadata_columns import LAST_UPDATED, ROW_ID
 from neve.run.write.file_schema import stored_fields
+from neve.run.write.geo_columns import shape_bounds
 
 RawValue = bool | int | float | bytes
 """A value as Parquet stores it: strings as UTF-8, decimals unscaled, dates and times as integers."""
@@ -106,8 +108,8 @@ class LeafColumn:
 
     @property
     def has_bounds(self) -> bool:
-        """True if bounds are recorded."""
-        return self.mode.bounds and not self.is_repeated
+        """True if bounds are recorded that are values of the column, and not corners of a box."""
+        return self.mode.bounds and not self.is_repeated and not isinstance(self.kind, GEO_TYPES)
 
     @property
     def is_floating(self) -> bool:
@@ -197,10 +199,23 @@ def file_metrics(footer: Any, leaves: Sequence[LeafColumn], observed: RowObserva
             _add_metric(metrics, "null_value_counts", leaf, sum(c.statistics.null_count for c in chunks))
         if leaf.is_floating:
             _add_metric(metrics, "nan_value_counts", leaf, observed.nan_counts.get(leaf.field_id, 0))
-        if leaf.has_bounds and (ends := _min_max(leaf, chunks, observed.long_bounds)):
-            _add_metric(metrics, "lower_bounds", leaf, lower_bound(ends[0], leaf.kind, leaf.mode.length))
-            _add_metric(metrics, "upper_bounds", leaf, upper_bound(ends[1], leaf.kind, leaf.mode.length))
+        low, high = _bounds(leaf, chunks, observed.long_bounds)
+        _add_metric(metrics, "lower_bounds", leaf, low)
+        _add_metric(metrics, "upper_bounds", leaf, high)
     return metrics
+
+
+def _bounds(
+    leaf: LeafColumn, chunks: Sequence[Any], long_bounds: Mapping[tuple[int, int], MinMax]
+) -> tuple[bytes | None, bytes | None]:
+    """Return the serialized bounds of a column, if they are wanted and known."""
+    if isinstance(leaf.kind, GEO_TYPES) and leaf.mode.bounds and not leaf.is_repeated:
+        return shape_bounds(chunks) or (None, None)
+    ends = _min_max(leaf, chunks, long_bounds) if leaf.has_bounds else None
+    if ends is None:
+        return None, None
+    length = leaf.mode.length
+    return lower_bound(ends[0], leaf.kind, length), upper_bound(ends[1], leaf.kind, length)
 
 
 def _add_metric(metrics: Metrics, name: str, leaf: LeafColumn, value: Any) -> None:

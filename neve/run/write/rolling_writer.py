@@ -17,6 +17,7 @@ from pyiceberg.io import FileIO
 
 from neve.io.files import translate_storage_errors
 from neve.io.storage_paths import local_file_path, output_file
+from neve.run.write.geo_columns import file_types_of_shapes, with_file_types
 from neve.run.write.metrics import RowObservations, file_metrics
 from neve.run.write.parquet_options import bloom_filter_options, dictionary_columns, parquet_options
 from neve.run.write.target import WriteTarget
@@ -43,6 +44,8 @@ class _OpenFile:
     def __init__(self, io: FileIO, path: str, target: WriteTarget, first_rows: pa.Table) -> None:
         self.path, self._leaves = path, target.leaves
         self._observed, self._row_groups = RowObservations(), 0
+        shapes = file_types_of_shapes(target.schema)
+        self._schema = with_file_types(target.arrow_schema, shapes) if shapes else None
         with translate_storage_errors(path, "create"):
             self._stream: Any = output_file(io, local_file_path(io, path) or path).create(overwrite=True)
         try:
@@ -51,7 +54,7 @@ class _OpenFile:
             options = parquet_options(properties) | {"use_dictionary": with_dictionary}
             options |= bloom_filter_options(first_rows, target.leaves, properties)
             with translate_storage_errors(path, "write"):  # the constructor writes the first bytes
-                self._writer = pq.ParquetWriter(self._stream, target.arrow_schema, **options)
+                self._writer = pq.ParquetWriter(self._stream, self._schema or target.arrow_schema, **options)
             self._writer.add_key_value_metadata({"iceberg.schema": target.schema.model_dump_json()})
         except BaseException:
             with suppress(Exception):
@@ -65,6 +68,7 @@ class _OpenFile:
     def write_row_group(self, rows: pa.Table) -> None:
         self._observed.observe_rows(rows, self._leaves, self._row_groups)
         with translate_storage_errors(self.path, "write"):
+            rows = rows if self._schema is None else rows.cast(self._schema)
             self._writer.write_table(rows, row_group_size=max(rows.num_rows, 1))
         self._row_groups += 1
 

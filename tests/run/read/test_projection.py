@@ -24,6 +24,7 @@ from pyiceberg.types import (
     DoubleType,
     FixedType,
     FloatType,
+    GeographyType,
     GeometryType,
     IcebergType,
     IntegerType,
@@ -145,11 +146,10 @@ def test_a_column_that_cannot_be_the_column_of_the_table_is_corruption_and_names
         read(io, task, column(7, "c", wanted))
 
 
-def test_geometry_is_refused_by_name_and_other_columns_stay_readable(io: FileIO, write: Any) -> None:
-    task = write((numbered("g", pa.binary(), 1), [b"x"]), (numbered("n", pa.int32(), 2), [5]))
-    with pytest.raises(UnsupportedFeature, match="geometry"):
-        read(io, task, column(1, "g", GeometryType()))
-    assert read(io, task, column(2, "n", IntegerType()))["n"].to_pylist() == [5]
+def test_shapes_are_read_as_they_are(io: FileIO, write: Any) -> None:
+    task = write((numbered("g", pa.binary(), 1), [b"x", None]))
+    for kind in (GeometryType("srid:1"), GeographyType()):
+        assert read(io, task, column(1, "g", kind))["g"].to_pylist() == [b"x", None]
 
 
 def test_spark_gets_the_types_it_takes(io: FileIO, write: Any) -> None:

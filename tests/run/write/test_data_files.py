@@ -27,7 +27,6 @@ from pyiceberg.types import (
     DecimalType,
     DoubleType,
     FixedType,
-    GeometryType,
     IcebergType,
     ListType,
     LongType,
@@ -336,13 +335,10 @@ def test_row_lineage_needs_version_three(aim: Any):
         write_arrow_table(rows(1), aim(SIMPLE, row_lineage=True))
 
 
-def test_other_formats_and_geometry_are_refused_before_anything_is_written(aim: Any):
+def test_other_formats_are_refused_before_anything_is_written(aim: Any):
     target = aim(SIMPLE, properties={"write.format.default": "avro"})
     with pytest.raises(UnsupportedFeature, match="Parquet"):
         write_arrow_table(rows(1), target)
-    shapes = aim(Schema(NestedField(1, "g", GeometryType())))
-    with pytest.raises(UnsupportedFeature, match="'g'"):
-        write_arrow_table(pa.table({"g": [b""]}), shapes)
     assert not on_disk(target)
 
 
