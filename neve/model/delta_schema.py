@@ -4,7 +4,7 @@ Where Delta maps columns (`delta.columnMapping.mode`), their names in data files
 which its files store as the field id. The Iceberg schema then has the same ids, and a second one has the stored names.
 
 >>> text = '{"type": "struct", "fields": [{"name": "n", "type": "long", "nullable": false, "metadata": {}}]}'
->>> parse_delta_schema(text, is_mapped=False).columns.fields
+>>> parse_delta_schema(text, is_mapped=False).schema.fields
 (NestedField(field_id=1, name='n', field_type=LongType(), required=True),)
 """
 
@@ -45,8 +45,8 @@ _TYPES: Mapping[str, ice.IcebergType] = {
 class DeltaColumns:
     """The columns of a Delta table under their names, and under those that its data files have."""
 
-    columns: Schema
-    stored: Schema
+    schema: Schema
+    stored_schema: Schema
 
 
 def parse_delta_schema(text: str, *, is_mapped: bool) -> DeltaColumns:

@@ -26,10 +26,10 @@ from pyiceberg.types import TimestampNanoType, TimestamptzNanoType
 from pyiceberg.utils.datetime import nanos_to_timestamp, timestamp_to_nanos, timestamptz_to_nanos
 
 from neve.errors import CorruptFile, LimitExceeded, UnsupportedFeature, UserError
-from neve.model.geo_types import quote_geo_types, unquote_geo_types
 from neve.model.metadata_defaults import complete_metadata, uuid_from_location
 from neve.model.pyiceberg_private import fields_by_id
 from neve.model.snapshots import Snapshot, Snapshots
+from neve.model.v3_types import prepare_types, restore_types
 
 MAX_METADATA_BYTES = 256 << 20
 """Metadata larger than this, after decompression, is rejected. The value is looked up on every read."""
@@ -134,7 +134,7 @@ class MetadataV4(MetadataV3):
 
 TableMetadata: TypeAlias = MetadataV1 | MetadataV2 | MetadataV3 | MetadataV4
 VERSIONS: dict[int, type[TableMetadata]] = {1: MetadataV1, 2: MetadataV2, 3: MetadataV3, 4: MetadataV4}
-_UNKNOWN_TYPE = re.compile(r"Unsupported field type: 'variant|Could not parse geo")
+_UNKNOWN_TYPE = re.compile(r"Unsupported field type: '\w+|Could not parse geo")
 
 
 # PyIceberg converts the default values of all other types. Nanosecond timestamps are numbers since 1970, because
@@ -195,7 +195,7 @@ def metadata_from_json(json_object: Any, path: str) -> TableMetadata:
         raise UnsupportedFeature(f"Format version {version} of {path} is not supported; this engine supports 1 to 4.")
     _check_limits(json_object, path)
     for key in ("schema", "schemas"):
-        quote_geo_types(json_object.get(key))
+        prepare_types(json_object.get(key))
     try:
         return _validate_model(VERSIONS[version], complete_metadata(dict(json_object), version, path))
     except ValidationError as e:
@@ -258,7 +258,7 @@ def are_different_tables(one: str, other: str) -> bool:
 
 def serialise_metadata(metadata: TableMetadata, path: str = "") -> bytes:
     """Serialize metadata; compressed if the file name ends as that of a gzip file."""
-    text = unquote_geo_types(metadata.model_dump_json().encode())
+    text = restore_types(metadata.model_dump_json().encode())
     return gzip.compress(text, compresslevel=6, mtime=0) if path.endswith(_GZIP_SUFFIXES) else text
 
 

@@ -31,6 +31,7 @@ from neve.model.metadata import (
 )
 from neve.model.metadata_defaults import NamedTransform
 from neve.model.new_table import new_metadata
+from neve.model.v3_types import VariantType
 
 FIXTURES = Path(__file__).resolve().parents[3] / "shared" / "fixtures"
 GOLDEN = FIXTURES / "iceberg_metadata_json"
@@ -411,7 +412,16 @@ def _with_column(kind: str, **more: Any) -> dict[str, Any]:
 
 def test_a_type_that_is_not_known_yet_is_no_corruption() -> None:
     with pytest.raises(UnsupportedFeature, match="does not support that type"):
-        metadata_from_json(_with_column("variant"), "a file")
+        metadata_from_json(_with_column("vector(3)"), "a file")
+
+
+def test_variants_are_a_type() -> None:
+    metadata = metadata_from_json(_with_column("variant"), "a file")
+    assert metadata.schema().find_type("x") == VariantType()
+    assert json.loads(serialise_metadata(metadata))["schemas"][0]["fields"][-1]["type"] == "variant"
+    assert pickle.loads(pickle.dumps(metadata.schema())) == metadata.schema()
+    with pytest.raises(ValueError, match="variant is only supported in 3 or higher"):
+        metadata.schema().check_format_version_compatibility(2)
 
 
 @pytest.mark.parametrize(

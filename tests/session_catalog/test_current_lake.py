@@ -272,9 +272,7 @@ def test_other_statements_with_queries_read_a_lake(spark, lakes, tmp_path):
     assert spark.read.parquet(f"{tmp_path}/out").count() == 1
 
 
-@pytest.mark.parametrize(
-    "beginning", ["CACHE TABLE cached AS", "CREATE GLOBAL TEMPORARY VIEW cached AS", "CREATE OR REPLACE VIEW cached AS"]
-)
+@pytest.mark.parametrize("beginning", ["CACHE TABLE cached AS", "CREATE GLOBAL TEMPORARY VIEW cached AS"])
 def test_a_view_that_spark_keeps_as_text_reads_no_lake(spark, lakes, beginning):
     before = names_in_spark(spark)
     with pytest.raises(UserError, match="CREATE TEMPORARY VIEW"):
@@ -282,6 +280,14 @@ def test_a_view_that_spark_keeps_as_text_reads_no_lake(spark, lakes, beginning):
     spark.sql("USE lake.db")
     with pytest.raises(UserError):
         spark.sql(f"{beginning} SELECT * FROM t")
+    assert names_in_spark(spark) == before
+
+
+def test_a_view_in_the_catalog_of_spark_reads_no_lake(spark, lakes):
+    before = names_in_spark(spark)
+    for name in ("cached", "spark_catalog.default.cached"):
+        with pytest.raises(UserError, match="CREATE TEMPORARY VIEW"):
+            spark.sql(f"CREATE OR REPLACE VIEW {name} AS SELECT * FROM lake.db.t")
     assert names_in_spark(spark) == before
 
 

@@ -176,7 +176,7 @@ def test_changes_of_a_table_are_read(change, found):
 @pytest.mark.parametrize(
     ("text", "message", "marked"),
     [
-        ("CREATE VIEW v AS SELECT 1", "expected TABLE", "VIEW v AS SELECT 1"),
+        ("CREATE VIEWS v AS SELECT 1", "expected TABLE", "VIEWS v AS SELECT 1"),
         (
             "CREATE OR REPLACE TABLE IF NOT EXISTS db.t (id int)",
             "columns in parentheses|expected",
@@ -205,7 +205,7 @@ def test_changes_of_a_table_are_read(change, found):
         ("CREATE NAMESPACE db COMMENT 'a' WITH PROPERTIES (comment = 'b')", "twice", "WITH PROPERTIES (comment = 'b')"),
         ("ALTER NAMESPACE db RENAME TO x", "expected SET", "RENAME TO x"),
         ("DROP SCHEMA db RESTRICT CASCADE", "unexpected 'CASCADE'", "CASCADE"),
-        ("SHOW VIEWS", "expected TABLES, TABLE EXTENDED, NAMESPACES", "VIEWS"),
+        ("SHOW VIEW", "expected TABLES, VIEWS, TABLE EXTENDED, NAMESPACES", "VIEW"),
         ("SHOW TABLE EXTENDED IN db", "expected LIKE", ""),
         ("SHOW COLUMNS db.t", "expected FROM", "db.t"),
         ("ALTER TABLE db.t WRITE", "expected .LOCALLY. ORDERED BY", ""),

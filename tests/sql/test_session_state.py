@@ -129,7 +129,7 @@ def test_a_view_is_replaced_and_dropped(lake, spark):
     lake.sql("DROP VIEW v")
     with pytest.raises(UserError, match="Unknown table 'v'"):
         lake.sql("TABLE w")
-    with pytest.raises(UnknownName, match="temporary view 'v'"):
+    with pytest.raises(UnknownName, match="Unknown view 'v'"):
         lake.sql("DROP VIEW v")
     lake.sql("DROP VIEW IF EXISTS v")
 

@@ -12,6 +12,7 @@ from pyiceberg import types as ice
 from pyiceberg.schema import Schema
 
 from neve.model.pyiceberg_private import fields_by_id
+from neve.model.v3_types import GEO_TYPES, VariantType
 from neve.model.values import combine_chunks, decode_values_exactly
 from neve.run.read.conversions import conversion
 from neve.run.read.types import ArrowFlavor, arrow_type
@@ -25,7 +26,7 @@ _COUNTS = {
 }
 _BOUNDS = {"lower_bound": "lower_bounds", "upper_bound": "upper_bounds"}
 _Ints = np.ndarray[Any, np.dtype[np.int64]]
-_NOT_DECODED = ice.GeometryType | ice.GeographyType
+_NOT_DECODED = GEO_TYPES | VariantType
 _FILES_AT_ONCE = 1 << 14  # the bounds of so many files of a wide table fit into one Arrow array
 
 

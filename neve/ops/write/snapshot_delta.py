@@ -61,7 +61,7 @@ def snapshot_delta(
     created = create_table(
         lake,
         name,
-        delta.columns.columns,
+        delta.columns.schema,
         identity_terms(delta.partition_columns),
         location=location,
         properties={**SNAPSHOT_PROPERTIES, **_own_properties(delta), **(properties or {})},
@@ -77,7 +77,7 @@ def snapshot_delta(
 def _own_properties(delta: DeltaVersion) -> dict[str, str]:
     found = {"snapshot_source": "delta", "original_location": delta.location}
     if delta.is_mapped:
-        found[NAME_MAPPING] = create_mapping_from_schema(delta.columns.stored).model_dump_json()
+        found[NAME_MAPPING] = create_mapping_from_schema(delta.columns.stored_schema).model_dump_json()
     return found
 
 

@@ -7,7 +7,7 @@
 | time               | time64 us         | time64 ns, which Spark 4.1 reads as TIME          |
 | timestamp(tz)_ns   | timestamp ns      | timestamp us, rounded down                        |
 
-All other types are the same in both. Geometry and geography are binary (WKB); variant is not supported.
+All other types are the same in both. Geometry and geography are binary (WKB); only Spark reads variants.
 """
 
 from __future__ import annotations
@@ -145,5 +145,7 @@ def _primitive_arrow_type(iceberg_type: ice.IcebergType, flavor: ArrowFlavor) ->
     if isinstance(iceberg_type, ice.FixedType):
         return pa.binary(len(iceberg_type))
     if kind not in _EXACT_TYPES:
-        raise UnsupportedFeature(f"Cannot read columns of type {iceberg_type}. Select the other columns by name.")
+        raise UnsupportedFeature(
+            f"Cannot read columns of type {iceberg_type} here: select the other columns, or read with to_spark()."
+        )
     return _EXACT_TYPES[kind]

@@ -30,6 +30,7 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql import types as sp
 
+from neve.model.v3_types import VariantType
 from neve.run.read.array_builders import constant_column
 from neve.run.read.types import ArrowFlavor, leaf_types
 from neve.run.spark.types import FIELD_ID, spark_type
@@ -146,6 +147,7 @@ EXACT_IN_SPARK: frozenset[type[ice.IcebergType]] = frozenset(
         ice.DecimalType,
         ice.GeometryType,
         ice.GeographyType,
+        VariantType,
     }
 )
 

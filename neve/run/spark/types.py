@@ -10,6 +10,7 @@
 | timestamp(tz)_ns | the same in microseconds, rounded down                   |
 | unknown          | void                                                     |
 | geometry, geography | binary                                                |
+| variant          | VARIANT                                                  |
 
 All fields are nullable in Spark: the writer checks required columns.
 """
@@ -25,7 +26,7 @@ from pyiceberg.schema import Schema
 from pyspark.sql import types as sp
 
 from neve.errors import UnsupportedFeature
-from neve.model.geo_types import GEO_TYPES
+from neve.model.v3_types import GEO_TYPES, VariantType
 from neve.run.read.types import UnscaledNanos
 
 FIELD_ID = "parquet.field.id"  # the metadata key from which Spark reads the id of a column
@@ -52,6 +53,7 @@ _TO_SPARK: dict[type[ice.IcebergType], sp.DataType] = {
     ice.UnknownType: sp.NullType(),
     ice.GeometryType: sp.BinaryType(),
     ice.GeographyType: sp.BinaryType(),
+    VariantType: sp.VariantType(),
 }
 
 _TO_ICEBERG: dict[type[sp.DataType], ice.IcebergType] = {

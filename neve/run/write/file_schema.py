@@ -11,6 +11,7 @@ from pyiceberg import types as ice
 from pyiceberg.schema import Schema
 
 from neve.errors import UnsupportedFeature
+from neve.model.v3_types import VariantType
 from neve.run.read.metadata_columns import LAST_UPDATED, ROW_ID
 from neve.run.read.types import arrow_type
 
@@ -70,4 +71,6 @@ def _arrow_file_type(kind: ice.IcebergType, where: str) -> pa.DataType:
             )
         case ice.UUIDType():
             return pa.uuid()
+        case VariantType():
+            raise UnsupportedFeature(f"Cannot write column {where!r}: columns of type variant can only be read.")
     return arrow_type(kind)

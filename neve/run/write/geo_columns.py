@@ -16,7 +16,7 @@ import pyarrow as pa
 from pyiceberg import types as ice
 from pyiceberg.schema import Schema, index_by_id
 
-from neve.model.geo_types import GEO_TYPES
+from neve.model.v3_types import GEO_TYPES
 
 _FIELD_ID = b"PARQUET:field_id"
 _DEFAULT_SYSTEM, _SPHERICAL = "OGC:CRS84", "spherical"

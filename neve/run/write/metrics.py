@@ -25,8 +25,8 @@ from pyiceberg.schema import Schema
 from pyiceberg.table.sorting import SortOrder
 from pyiceberg.transforms import IdentityTransform, TimeTransform, TruncateTransform
 
-from neve.model.geo_types import GEO_TYPES
 from neve.model.properties import MetricsMode, TableProperties
+from neve.model.v3_types import GEO_TYPES
 from neve.run.read.metadata_columns import LAST_UPDATED, ROW_ID
 from neve.run.write.file_schema import stored_fields
 from neve.run.write.geo_columns import shape_bounds

@@ -22,6 +22,7 @@ from pyiceberg.schema import Schema
 
 from neve.io.parquet_by_field_id import IdPath, IdTable
 from neve.model.partition import value_arrow_type
+from neve.model.v3_types import GEO_TYPES, VariantType
 from neve.model.values import combine_chunks, decode_values_exactly, encode_values
 from neve.tree.entries import BOUNDS, COUNTS, EntryTable
 from neve.tree.v4.fields import STATISTICS
@@ -89,7 +90,7 @@ def columns_with_statistics(schema: Schema) -> dict[int, ice.NestedField]:
 
 
 def _primitive_fields(fields: tuple[ice.NestedField, ...], prefix: str) -> Iterator[ice.NestedField]:
-    without_order = ice.GeometryType | ice.GeographyType | ice.UnknownType
+    without_order = GEO_TYPES | VariantType | ice.UnknownType
     for field in fields:
         kind = field.field_type
         if isinstance(kind, ice.StructType):
