@@ -6,7 +6,8 @@ The log says which files the version has, the partition of each, and which of th
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -49,37 +50,43 @@ def read_delta_version(source: str | Path, version: int | None, properties: Mapp
     """Read a version of a Delta table, by default the newest; `properties` are those of the storage."""
     text = str(source)
     location = text.rstrip("/") if scheme_of(text) else f"file://{os.path.abspath(text)}"
-    table = _open(location, version, properties)
-    configuration = table.metadata().configuration
-    is_mapped = configuration.get("delta.columnMapping.mode", "none") != "none"
-    columns = parse_delta_schema(table.schema().to_json(), is_mapped=is_mapped)
-    partition_columns = tuple(table.metadata().partition_columns)
-    return DeltaVersion(
-        location,
-        table.version(),
-        columns,
-        is_mapped,
-        partition_columns,
-        _files(table, location, partition_columns),
-        _deleted_rows(table),
-    )
+    with _translate_errors(location):
+        table = _open(location, version, properties)
+        about = table.metadata()
+        partition_columns = tuple(about.partition_columns)
+        is_mapped = about.configuration.get("delta.columnMapping.mode", "none") != "none"
+        return DeltaVersion(
+            location,
+            table.version(),
+            parse_delta_schema(table.schema().to_json(), is_mapped=is_mapped),
+            is_mapped,
+            partition_columns,
+            _files(table, location, partition_columns),
+            _deleted_rows(table),
+        )
 
 
-def _open(location: str, version: int | None, properties: Mapping[str, str]) -> DeltaTable:
+@contextmanager
+def _translate_errors(location: str) -> Iterator[None]:
     try:
-        from deltalake import DeltaTable  # noqa: PLC0415 - optional
-        from deltalake.exceptions import DeltaError, TableNotFoundError  # noqa: PLC0415
+        from deltalake.exceptions import DeltaError, TableNotFoundError  # noqa: PLC0415 - optional
     except ImportError as e:
         raise UnsupportedFeature("Reading Delta tables needs the package deltalake: pip install 'neve[delta]'.") from e
-    options = {theirs: properties[ours] for ours, theirs in _STORAGE_OPTIONS.items() if ours in properties}
-    if properties.get("s3.endpoint", "").startswith("http://"):
-        options["AWS_ALLOW_HTTP"] = "true"
     try:
-        return DeltaTable(location, version=version, storage_options=options)
+        yield
     except TableNotFoundError as e:
         raise UserError(f"There is no Delta table in {location}: {e}") from e
     except DeltaError as e:
         raise UserError(f"Cannot read the Delta table in {location}: {e}") from e
+
+
+def _open(location: str, version: int | None, properties: Mapping[str, str]) -> DeltaTable:
+    from deltalake import DeltaTable  # noqa: PLC0415 - optional
+
+    options = {theirs: properties[ours] for ours, theirs in _STORAGE_OPTIONS.items() if ours in properties}
+    if properties.get("s3.endpoint", "").startswith("http://"):
+        options["AWS_ALLOW_HTTP"] = "true"
+    return DeltaTable(location, version=version, storage_options=options)
 
 
 def _files(table: DeltaTable, location: str, partition_columns: tuple[str, ...]) -> pa.Table:

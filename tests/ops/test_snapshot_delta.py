@@ -238,6 +238,16 @@ def test_what_cannot_become_a_table(lake: neve.Lake, tmp_path: Path, options: di
     assert lake.tables() == []
 
 
+def test_a_lost_deletion_vector_is_an_error(lake: neve.Lake, tmp_path: Path):
+    source = PlainDelta(tmp_path / "source", [column("id", "long")]).create()
+    source.commit(source.add("x.parquet", pa.table({"id": range(10)}), range(5)))
+    [vector] = source.folder.glob("*.bin")
+    vector.unlink()
+    with pytest.raises(UserError, match=r"Cannot read the Delta table in .*source: .*bin"):
+        lake.snapshot_delta(source.folder, "db.t")
+    assert lake.tables() == []
+
+
 def test_a_lost_file_leaves_no_table(lake: neve.Lake, tmp_path: Path):
     source = PlainDelta(tmp_path / "source", [column("id", "long")]).create()
     source.commit(source.add("x.parquet", pa.table({"id": range(10)}), [1]))
