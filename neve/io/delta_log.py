@@ -94,7 +94,7 @@ def _files(table: DeltaTable, location: str, partition_columns: tuple[str, ...])
     paths = [_full_path(path, location) for path in actions["path"].to_pylist()]
     columns: dict[str, Any] = {"path": pa.array(paths, pa.string()), "size": actions["size_bytes"]}
     for name in partition_columns:
-        columns[f"partition.{name}"] = pc.struct_field(actions["partition"], name)
+        columns[f"partition.{name}"] = pc.struct_field(actions["partition"], [name])
     return pa.table(columns)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from functools import reduce
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -25,4 +24,4 @@ def _values(batch: pa.RecordBatch, name: str) -> pa.Array:
     if name in batch.schema.names:
         return batch.column(name)
     first, *inner = name.split(".")
-    return reduce(pc.struct_field, inner, batch.column(first))
+    return pc.struct_field(batch.column(first), inner)

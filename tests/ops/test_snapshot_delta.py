@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import shutil
 from collections import Counter
+from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,8 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 import neve
-from neve.errors import NeveError, UserError
+from neve.errors import NeveError, TableError, UserError
+from neve.ops.write import snapshot_delta
 from tests.support.coverage import on_versions
 from tests.support.delta_tables import PlainDelta, column, mapped, rows_by_delta
 from tests.support.foreign_tables import FIXTURES, needs_fixtures
@@ -244,6 +246,24 @@ def test_a_lost_deletion_vector_is_an_error(lake: neve.Lake, tmp_path: Path):
     [vector] = source.folder.glob("*.bin")
     vector.unlink()
     with pytest.raises(UserError, match=r"Cannot read the Delta table in .*source: .*bin"):
+        lake.snapshot_delta(source.folder, "db.t")
+    assert lake.tables() == []
+
+
+def test_deleted_rows_of_a_file_that_is_not_listed_are_an_error(
+    lake: neve.Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """If both names of a file were not spelt alike, its deleted rows would come back."""
+    source = PlainDelta(tmp_path / "source", [column("id", "long")]).create()
+    source.commit(source.add("x.parquet", pa.table({"id": range(10)}), [1]))
+    read = snapshot_delta.read_delta_version
+
+    def spell_otherwise(*values: Any) -> Any:
+        found = read(*values)
+        return replace(found, deleted={path.upper(): rows for path, rows in found.deleted.items()})
+
+    monkeypatch.setattr(snapshot_delta, "read_delta_version", spell_otherwise)
+    with pytest.raises(TableError, match=r"deletes rows of .*, and lists no such file"):
         lake.snapshot_delta(source.folder, "db.t")
     assert lake.tables() == []
 

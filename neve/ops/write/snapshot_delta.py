@@ -30,7 +30,7 @@ import pyarrow.compute as pc
 from pyiceberg.table.name_mapping import create_mapping_from_schema
 
 from neve.commit.actions import RowDelta
-from neve.errors import UserError
+from neve.errors import TableError, UserError
 from neve.io.delta_log import DeltaVersion, read_delta_version
 from neve.io.paths import refuse_unreadable
 from neve.model.partition import Specs
@@ -144,4 +144,6 @@ def _entries(delta: DeltaVersion, specs: Specs, spec_id: int) -> EntryTable:
 def _deleted_positions(files: EntryTable, delta: DeltaVersion) -> DeletedPositions:
     some = np.flatnonzero(pc.is_in(files["file_path"], value_set=pa.array([*delta.deleted], pa.string())))
     chosen = files.take(some)
+    if unknown := delta.deleted.keys() - {*chosen["file_path"].to_pylist()}:  # their deleted rows would come back
+        raise TableError(f"The log of {delta.location} deletes rows of {min(unknown)}, and lists no such file.")
     return DeletedPositions(chosen, [delta.deleted[path] for path in chosen["file_path"].to_pylist()])

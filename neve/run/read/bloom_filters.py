@@ -14,7 +14,7 @@ from uuid import UUID
 
 from pyarrow import types as at
 from pyiceberg import types as ice
-from pyiceberg.expressions import And, BooleanExpression, BoundEqualTo, BoundIn, Or
+from pyiceberg.expressions import And, BooleanExpression, BoundEqualTo, BoundIn, BoundReference, Or
 
 from neve.io.parquet_bloom_filters import BloomFilter, read_bloom_filter
 from neve.io.parquet_footer import BYTE_ARRAY, FIXED_LENGTH_BYTE_ARRAY, INT32, INT64, ChunkStatistics
@@ -46,10 +46,10 @@ class RowGroupFilters:
                 return self.may_match(predicate.left) and self.may_match(predicate.right)
             case Or():
                 return self.may_match(predicate.left) or self.may_match(predicate.right)
-            case BoundEqualTo():
-                return self._may_hold(predicate.term.ref().field, [predicate.literal.value])
-            case BoundIn():
-                return self._may_hold(predicate.term.ref().field, [literal.value for literal in predicate.literals])
+            case BoundEqualTo(term=BoundReference(field=column)):
+                return self._may_hold(column, [predicate.literal.value])
+            case BoundIn(term=BoundReference(field=column)):
+                return self._may_hold(column, [literal.value for literal in predicate.literals])
         return True
 
     def _may_hold(self, column: ice.NestedField, values: Sequence[Any]) -> bool:
