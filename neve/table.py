@@ -424,7 +424,7 @@ class Table:
     def compute_table_stats(self, *columns: str, snapshot_id: int | None = None) -> TableStatsResult:
         """Estimate how many distinct values columns have, for the planners of engines that read Iceberg's statistics.
 
-        By default these are all columns that are no structs, lists or maps, of the current snapshot.
+        By default these are all columns that are no structs, lists, maps or variants, of the current snapshot.
 
         >>> t.compute_table_stats("id", "region").distinct_values
         {'id': 4, 'region': 2}

@@ -33,7 +33,7 @@ from neve.catalog import (
 from neve.commit.actions import Append
 from neve.commit.outcome import Committed
 from neve.commit.protocol import commit
-from neve.errors import TableError, UnknownName, UserError
+from neve.errors import TableError, UnknownName, UnsupportedFeature, UserError
 from neve.model.metadata import TableMetadata, to_neve_metadata
 from neve.model.partition import Specs
 from neve.model.snapshots import AddSnapshot, Snapshot
@@ -306,3 +306,16 @@ def test_a_server_may_move_on_its_own_host(server: RestServer, table: Table) -> 
     server.fault = answer_with_path
     opened = open_catalog("rest", type="rest", uri=server.uri)
     assert load_table(opened, "db.t").io.properties["s3.endpoint"] == "http://s3"
+
+
+@pytest.mark.parametrize(("field_id", "keeps"), [(1, True), (7, False)])
+def test_a_server_that_numbers_columns_itself_is_an_error_where_their_ids_matter(
+    catalog: NeveCatalog, field_id: int, keeps: bool
+) -> None:
+    schema = Schema(NestedField(field_id, "id", LongType()))
+    if keeps:
+        assert create_table(catalog, "db.k", schema, keeps_ids=True).schema().as_struct() == schema.as_struct()
+        return
+    with pytest.raises(UnsupportedFeature, match=r"Cannot create table db\.k: the catalog numbers columns itself"):
+        create_table(catalog, "db.k", schema, keeps_ids=True)
+    assert catalog.list_tables("db") == []

@@ -89,6 +89,7 @@ def test_other_columns_rows_and_metadata_change(shared_lake: SharedLake, table: 
     shared_lake.spark.sql(f"INSERT INTO {table.name} VALUES (9, parse_json('9'), NULL)")
     assert agreed(shared_lake, table) == [1, 3, 4, 9]
     assert table.refresh().verify(data=False).is_sound
+    assert table.compute_table_stats().distinct_values == {"id": 4}
 
 
 def test_what_would_write_them_is_refused_and_changes_nothing(shared_lake: SharedLake, table: Table):

@@ -27,6 +27,7 @@ from neve.display.html import SummaryMixin
 from neve.errors import UnknownName, UserError
 from neve.io.puffin import Blob, encode_puffin, footer_size
 from neve.io.theta import BLOB_TYPE, ThetaSketch
+from neve.model.v3_types import VariantType
 from neve.ops.context import TableContext
 from neve.ops.metadata.statistics_files import add_statistics_file, statistics_path
 from neve.ops.scan import Scan, is_exact_in_spark
@@ -90,7 +91,7 @@ class TableStatsPlan:
 
 @dataclass(frozen=True)
 class ComputeTableStats(Verb[TableStatsPlan, TableStatsResult]):
-    """Statistics of some columns, by default of all that are no structs, lists or maps."""
+    """Statistics of some columns, by default of all that are no structs, lists, maps or variants."""
 
     columns: tuple[str, ...] = ()
     snapshot_id: int | None = None
@@ -103,7 +104,7 @@ class ComputeTableStats(Verb[TableStatsPlan, TableStatsResult]):
             return TableStatsPlan(None, {}, None)
         scan = Scan.of(context, snapshot_id=snapshot.snapshot_id)
         asked = [self._field(scan, context, name) for name in self.columns]
-        found = asked or [column for column in scan.schema.fields if column.field_type.is_primitive]
+        found = asked or [column for column in scan.schema.fields if _is_counted(column)]
         fields = {str(scan.schema.find_column_name(column.field_id)): column for column in found}
         return TableStatsPlan(
             snapshot, fields, Scan.of(context, snapshot_id=snapshot.snapshot_id, columns=tuple(fields))
@@ -113,7 +114,7 @@ class ComputeTableStats(Verb[TableStatsPlan, TableStatsResult]):
         column = find_column(scan.schema, name, case_sensitive=False)
         if column is None:
             raise UnknownName("column", name, scan.schema.column_names, f"table {context.name}")
-        if not column.field_type.is_primitive:
+        if not _is_counted(column):
             raise UserError(f"Cannot count the distinct values of column {name!r}: it is a {column.field_type}.")
         return column
 
@@ -132,6 +133,10 @@ class ComputeTableStats(Verb[TableStatsPlan, TableStatsResult]):
             add_statistics_file(context, plan.snapshot, path, data, _update(path, data, blobs, plan.snapshot))
         counts = {name: _rounded(sketch) for name, sketch in zip(plan.columns, sketches, strict=True)}
         return TableStatsResult(plan.snapshot.snapshot_id, path, counts, execution.total_seconds)
+
+
+def _is_counted(column: NestedField) -> bool:
+    return column.field_type.is_primitive and not isinstance(column.field_type, VariantType)
 
 
 def _rounded(sketch: ThetaSketch) -> int:
