@@ -16,6 +16,7 @@ from sqlglot import TokenType, exp
 from sqlglot.dialects.spark import Spark
 
 from neve.errors import UnknownName, UserError
+from neve.model.v3_types import VariantType
 
 _TYPES: dict[str, ice.IcebergType] = {
     "BOOLEAN": ice.BooleanType(),
@@ -32,10 +33,11 @@ _TYPES: dict[str, ice.IcebergType] = {
     **dict.fromkeys(("TEXT", "VARCHAR", "CHAR"), ice.StringType()),
     "UUID": ice.UUIDType(),
     **dict.fromkeys(("BINARY", "VARBINARY"), ice.BinaryType()),
+    "VARIANT": VariantType(),
 }
 _TYPE_NAMES = [
     *("boolean", "int", "bigint", "float", "double", "decimal(p,s)", "string", "binary", "fixed(n)", "uuid"),
-    *("date", "time", "timestamp", "timestamp_ntz", "timestamp_ns", "timestamptz_ns"),
+    *("date", "time", "timestamp", "timestamp_ntz", "timestamp_ns", "timestamptz_ns", "variant"),
     *("struct<…>", "array<…>", "map<…>"),
 ]
 _MAX_FIXED_LENGTH = 2**31 - 1

@@ -46,7 +46,7 @@ from neve.predicate.nanoseconds import compare_exactly
 from neve.predicate.normalize import normalize_and_bind
 from neve.run.read.scan import ScanReader, read_plan, read_table
 from neve.run.read.types import ArrowFlavor, arrow_type, first_column_rounded_by_spark, unscaled_columns
-from neve.run.spark.arrow_exchange import stream_batches
+from neve.run.spark.arrow_exchange import collect_table, stream_batches
 from neve.run.spark.expressions import condition_column
 from neve.run.spark.read import read_dataframe
 from neve.run.spark.read_columns import column_by_name, prune_nested_fields
@@ -269,7 +269,7 @@ class Scan:
         if not self._runs_in_process(engine):
             with self._translate_spark_errors():
                 rows = self.to_spark()
-                return (rows if limit is None else rows.limit(limit)).toArrow()
+                return collect_table(rows if limit is None else rows.limit(limit))
         plan, where = self._local_plan()
         with translate_parse_errors(self.context.iceberg.metadata_location, "a table whose rows can be read"):
             return read_table(plan, self._facts, where, limit=limit).select(self._result_names)

@@ -16,6 +16,8 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 from pandas.util import hash_array
 
+from neve.run.write.conversions import map_pairs
+
 Hashes = NDArray[np.uint64]
 _NULL_HASH = np.uint64(0x9E3779B97F4A7C15)
 _MIX_FACTOR_1, _MIX_FACTOR_2 = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
@@ -116,8 +118,7 @@ def _hash_text(values: Any) -> Hashes:
 def _hash_lists(values: Any) -> Hashes:
     """Hash lists and maps: the sum of the hashes of their items, each mixed with its position."""
     if pa.types.is_map(values.type):
-        entries = pa.struct([values.type.key_field, values.type.item_field])
-        values = values.cast(pa.list_(pa.field("entries", entries, nullable=False)))
+        values = map_pairs(values)
     parents = pc.list_parent_indices(values).to_numpy()
     hashes = _value_hashes(pc.list_flatten(values))
     starts = np.concatenate([[True], parents[1:] != parents[:-1]]) if len(parents) else np.array([], bool)

@@ -14,8 +14,10 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
+import pyarrow as pa
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import DataType, StructType
 
 from neve.errors import UnknownName, UserError
@@ -25,7 +27,9 @@ from neve.predicate.sql_features import function_calls, parse_fragment
 from neve.predicate.sql_text import TokenKind
 from neve.predicate.table_references import TableName
 from neve.run.spark.expressions import user_error_from_spark
+from neve.run.spark.read_columns import column_by_name
 from neve.run.spark.session import is_classic, parses_text_differently, quiet_errors
+from neve.run.spark.types import contains_variant
 from neve.sql.iceberg_functions import FUNCTIONS, replace_iceberg_functions
 from neve.sql.reader import Reader
 from neve.sql.statement import StatementOptions, table_finder
@@ -65,6 +69,16 @@ class Query:
         finally:
             if is_classic(lake.spark()):  # Spark Connect resolves the views when the rows are fetched
                 views.close()
+
+
+def collect_rows(rows: DataFrame, count: int) -> pa.Table:
+    """Return the first rows of a query to print them; variants become JSON."""
+    has_variants = [contains_variant(field.dataType) for field in rows.schema]
+    if any(has_variants):
+        columns = [(column_by_name(name), name) for name in rows.columns]
+        shown = zip(columns, has_variants, strict=True)
+        rows = rows.select(*(F.to_json(column).alias(name) if is_json else column for (column, name), is_json in shown))
+    return rows.limit(count).toArrow()
 
 
 def _refuse_outside_names(name: TableName) -> None:

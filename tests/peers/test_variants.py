@@ -1,4 +1,4 @@
-"""Tables with variants that Spark with Iceberg writes: they are read with Spark, and nothing here writes variants."""
+"""Tables with variants that Spark with Iceberg writes, whole or shredded: both engines agree after every change."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from neve import Table
-from neve.errors import UnsupportedFeature
+from neve.plan.row_change import Mode
 from tests.peers.engine_comparison import SharedLake
 from tests.support.tables import local
 
@@ -92,14 +92,30 @@ def test_other_columns_rows_and_metadata_change(shared_lake: SharedLake, table: 
     assert table.compute_table_stats().distinct_values == {"id": 4}
 
 
-def test_what_would_write_them_is_refused_and_changes_nothing(shared_lake: SharedLake, table: Table):
-    head = table.context.snapshot()
-    for act in (
-        lambda: table.append([{"id": 1}]),
-        lambda: table.rewrite_data_files().option("rewrite-all", True).execute(),
-        lambda: table.update().set("id", "0").where("id = 1").execute(),
-        lambda: table.scan().to_arrow(engine="arrow"),
-    ):
-        with pytest.raises(UnsupportedFeature, match="variant"):
-            act()
-    assert table.refresh().context.snapshot() == head
+@pytest.mark.parametrize("mode", ["merge-on-read", "copy-on-write"])
+def test_rows_with_them_are_changed_and_compacted(shared_lake: SharedLake, table: Table, mode: Mode):
+    new = """parse_json('{"a": "new", "deep": [{"x": 1.25}, null]}')"""
+    table.update().set("v", new).set("s", f"named_struct('w', {new})").where("id IN (2, 4)").mode(mode).execute()
+    table.refresh().update().set("id", "id + 10").where("id = 5").mode(mode).execute()
+    assert agreed(shared_lake, table) == [1, 2, 3, 4, 6, 15]
+    name = table.name
+    source = f"SELECT id + 1 AS id, v, s FROM {name} WHERE id IN (1, 15)"
+    shared_lake.lake.sql(f"MERGE INTO {name} t USING ({source}) u ON t.id = u.id "
+                         "WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *")  # fmt: skip
+    assert agreed(shared_lake, table) == [1, 2, 3, 4, 6, 15, 16]
+    table.refresh().evolve_partitions(add=["bucket(2, id)"])
+    result = table.refresh().rewrite_data_files().upgrade_spec().option("rewrite-all", True).verify_rows().execute()
+    assert result.files_added
+    assert agreed(shared_lake, table) == [1, 2, 3, 4, 6, 15, 16]
+    shared_lake.spark.sql(f"UPDATE {name} SET v = parse_json('[7]') WHERE id = 6")
+    shared_lake.spark.sql(f"INSERT INTO {name} SELECT id + 100, v, s FROM {name}")
+    table.refresh().rewrite_data_files().sort("id").option("rewrite-all", True).execute()
+    assert agreed(shared_lake, table) == [1, 2, 3, 4, 6, 15, 16, 101, 102, 103, 104, 106, 115, 116]
+    assert table.refresh().verify().is_sound
+
+
+def test_both_engines_read_what_is_written_here(shared_lake: SharedLake, table: Table):
+    rows = shared_lake.lake.sql(f"SELECT id + 50 AS id, s.w AS v, named_struct('w', v) AS s FROM {table.name}")
+    table.append(rows)
+    table.refresh().append(table.scan("id < 3").to_arrow(engine="arrow"))
+    assert agreed(shared_lake, table) == [1, 1, 2, 2, 3, 4, 5, 6, 51, 52, 53, 54, 55, 56]

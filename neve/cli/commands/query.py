@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 
 _parse = lazy_import("neve.sql", "parse")
+_collect_rows = lazy_import("neve.sql.query", "collect_rows")
 _statement_options = lazy_import("neve.sql.statement", "StatementOptions")
 _point_at_source = lazy_import("neve.sql.reader", "point_at_source")
 _QUERY, _METADATA_QUERY = ("neve.sql.query", "Query"), ("neve.sql.statement", "MetadataQuery")
@@ -86,7 +87,7 @@ def _run_query_or_ddl(command: Command, lake: LakeContext, parsed: Any, options:
     command.may_have_written = not is_a(parsed, _QUERY, _METADATA_QUERY, _EXPLAIN)
     with show_progress(command.screen, "Running"):
         outcome = parsed.run(lake, options)
-        outcome = outcome.limit(limit).toArrow() if hasattr(outcome, "toArrow") else outcome
+        outcome = _collect_rows(outcome, limit) if hasattr(outcome, "toArrow") else outcome
     if is_a(parsed, _SHOW_CREATE, _EXPLAIN) and not command.as_json:
         command.screen.print_text(outcome.column(0)[0].as_py())
     elif hasattr(outcome, "to_pylist"):

@@ -30,6 +30,7 @@ from neve.run.change_tally import CHANGE_COLUMNS, CLAUSE_COLUMN, FILE_COLUMN, PO
 from neve.run.find_rows import pair_rows, read_matching_rows
 from neve.run.read.metadata_columns import LAST_UPDATED, ROW_ID
 from neve.run.read.types import unscaled_columns
+from neve.run.spark.arrow_exchange import collect_table
 from neve.run.spark.expressions import ExpressionChecker, SqlOrColumn, as_column
 from neve.run.spark.input_rows import create_dataframe
 from neve.run.spark.read_columns import column_by_name
@@ -195,7 +196,7 @@ class MergeJob:
             joined = self._join_by_keys(rows, table, keys)
             if joined is None:
                 joined = self._join_rows(create_dataframe(self.context.spark(), rows).alias(self.aliases[0]))
-            return self._select_changes(_MergePart(joined), self._updated_columns, has_ids=False).toArrow()
+            return collect_table(self._select_changes(_MergePart(joined), self._updated_columns, has_ids=False))
 
     def _join_by_keys(self, rows: pa.Table, source: pa.Table, keys: SourceKeys) -> DataFrame | None:
         """Join rows of the target with the source in this process; None if that takes more than comparing keys.
@@ -235,7 +236,7 @@ class MergeJob:
         if rows is None:
             return None
         with translate_spark_errors("MERGE"):
-            return self._select_changes(self._insert_part(rows), self._all_columns, has_ids=True).toArrow()
+            return collect_table(self._select_changes(self._insert_part(rows), self._all_columns, has_ids=True))
 
     def _insert_part(self, rows: DataFrame) -> _MergePart:
         no_position = {FILE_COLUMN: F.lit(None).cast("int"), POSITION_COLUMN: F.lit(None).cast("bigint")}

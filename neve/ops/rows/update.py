@@ -48,6 +48,7 @@ from neve.plan.row_change import ChangePlan, Judge
 from neve.run.change_tally import CHANGE_COLUMNS, CLAUSE_COLUMN, FILE_COLUMN, POSITION_COLUMN, Effects
 from neve.run.find_rows import read_matching_rows
 from neve.run.read.types import first_column_rounded_by_spark
+from neve.run.spark.arrow_exchange import collect_table
 from neve.run.spark.expressions import ExpressionChecker, SqlOrColumn
 from neve.run.spark.input_rows import as_dataframe
 from neve.run.spark.read_columns import column_by_name
@@ -155,7 +156,7 @@ class _UpdateJob:
         frame = as_dataframe(self.context.spark(), found, schema).alias(self.scanned_rows.alias)
         new = self.assignments.new_columns()
         with translate_spark_errors("UPDATE SET"):
-            return frame.select(*CHANGE_COLUMNS, *(new[name].alias(name) for name in new)).toArrow()
+            return collect_table(frame.select(*CHANGE_COLUMNS, *(new[name].alias(name) for name in new)))
 
     def _whole_rows(self) -> DataFrame:
         parts = []

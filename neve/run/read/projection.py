@@ -17,6 +17,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import ListType, MapType, NestedField, StructType, UnknownType
 
 from neve.errors import CorruptFile
+from neve.model.v3_types import VariantType
 from neve.run.read.array_builders import (
     CheckedColumn,
     ColumnBuilder,
@@ -34,6 +35,7 @@ from neve.run.read.formats import DataFile
 from neve.run.read.metadata_columns import computed_columns, lineage_columns
 from neve.run.read.tasks import FileTask, ReadTarget
 from neve.run.read.types import ArrowFlavor, arrow_schema, arrow_type
+from neve.run.read.variants import is_variant_group, read_variants
 
 
 @dataclass(frozen=True)
@@ -132,6 +134,8 @@ class _Compiler:
                 key, key_leaves = self.compile_conversion(kind.key_field, key_and_value[0])
                 value, value_leaves = self.compile_conversion(kind.value_field, key_and_value[1])
                 return MapConverter(result_type, key, value), key_leaves | value_leaves
+            case VariantType() if is_variant_group(file_field.type):
+                return read_variants, set(file_field.leaves)
             case _:
                 convert = conversion(file_field.type, kind, self.flavor) if kind.is_primitive else None
                 if convert is None or children:

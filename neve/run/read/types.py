@@ -7,7 +7,7 @@
 | time               | time64 us         | time64 ns, which Spark 4.1 reads as TIME          |
 | timestamp(tz)_ns   | timestamp ns      | timestamp us, rounded down                        |
 
-All other types are the same in both. Geometry and geography are binary (WKB); only Spark reads variants.
+All other types are the same in both. Geometry and geography are binary (WKB); variants are structs of binaries.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from pyiceberg import types as ice
 from pyiceberg.schema import Schema
 
 from neve.errors import UnsupportedFeature
+from neve.model.v3_types import VariantType
 from neve.model.values import NANOS_TYPES
 from neve.predicate.nanoseconds import nanos_columns, unscaled_name
 
@@ -35,6 +36,9 @@ class ArrowFlavor(Enum):
     EXACT = "exact"
     SPARK = "spark"
 
+
+# In the order, and with the mark, by which Spark knows variants. Arrow's own variants are the same without the mark.
+VARIANT = pa.struct([pa.field("value", pa.binary()), pa.field("metadata", pa.binary(), metadata={"variant": "true"})])
 
 _EXACT_TYPES: dict[type[ice.IcebergType], pa.DataType] = {
     ice.BooleanType: pa.bool_(),
@@ -55,6 +59,7 @@ _EXACT_TYPES: dict[type[ice.IcebergType], pa.DataType] = {
     ice.UnknownType: pa.null(),
     ice.GeometryType: pa.binary(),
     ice.GeographyType: pa.binary(),
+    VariantType: VARIANT,
 }
 
 _SPARK_TYPES: dict[type[ice.IcebergType], pa.DataType] = {
@@ -145,7 +150,5 @@ def _primitive_arrow_type(iceberg_type: ice.IcebergType, flavor: ArrowFlavor) ->
     if isinstance(iceberg_type, ice.FixedType):
         return pa.binary(len(iceberg_type))
     if kind not in _EXACT_TYPES:
-        raise UnsupportedFeature(
-            f"Cannot read columns of type {iceberg_type} here: select the other columns, or read with to_spark()."
-        )
+        raise UnsupportedFeature(f"Cannot read columns of type {iceberg_type}: select the other columns.")
     return _EXACT_TYPES[kind]

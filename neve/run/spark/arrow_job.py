@@ -22,6 +22,7 @@ from pyspark.sql.types import StructType
 from neve.run.spark.arrow_exchange import Batches, map_in_arrow
 from neve.run.spark.read_columns import column_by_name
 from neve.run.spark.session import session_option, temporary_options
+from neve.run.spark.types import contains_variant
 
 _BATCH_ROWS, _MAX_ROW_BYTES = 4096, 16 << 10  # a batch has at most 64 MiB, Spark's own limit
 _BATCH_ROWS_WITH_EXCHANGE = 1024  # payloads of an exchange, in the same job, are larger than rows
@@ -69,7 +70,7 @@ def run_in_arrow(
 def _checked_rows(rows: DataFrame, stored_row_bytes: int) -> DataFrame | None:
     """Return the rows with a check that each is small; None if Spark is to measure batches instead."""
     is_set = any(session_option(rows.sparkSession, name) is not None for name in (_ROWS_OPTION, _BYTES_OPTION))
-    if is_set or stored_row_bytes > _LARGE_STORED_ROW_BYTES or _contains_variant(rows.schema):
+    if is_set or stored_row_bytes > _LARGE_STORED_ROW_BYTES or contains_variant(rows.schema):
         return None
     sizes = [size for f in rows.schema if (size := _value_bytes(column_by_name(f.name), f.dataType)) is not None]
     if not sizes:
@@ -96,14 +97,3 @@ def _value_bytes(value: Column, kind: sp.DataType) -> Column | None:
             known = [part for part in parts if part is not None]
             return reduce(add, known) if known else None
     return None
-
-
-def _contains_variant(kind: sp.DataType) -> bool:
-    match kind:
-        case sp.StructType():
-            return any(_contains_variant(f.dataType) for f in kind)
-        case sp.ArrayType():
-            return _contains_variant(kind.elementType)
-        case sp.MapType():
-            return _contains_variant(kind.keyType) or _contains_variant(kind.valueType)
-    return isinstance(kind, sp.VariantType)

@@ -73,6 +73,7 @@ _TO_ICEBERG: dict[type[sp.DataType], ice.IcebergType] = {
     sp.VarcharType: ice.StringType(),
     sp.BinaryType: ice.BinaryType(),
     sp.NullType: ice.UnknownType(),
+    sp.VariantType: VariantType(),
 }
 
 
@@ -113,6 +114,18 @@ def spark_type(kind: ice.IcebergType, naming: Naming = _own_name) -> sp.DataType
     if type(kind) not in _TO_SPARK:
         raise UnsupportedFeature(f"Spark has no type for {kind}. Leave the column out of the scan.")
     return _TO_SPARK[type(kind)]
+
+
+def contains_variant(kind: sp.DataType) -> bool:
+    """Check whether a type is a variant, or has one inside."""
+    match kind:
+        case sp.StructType():
+            return any(contains_variant(f.dataType) for f in kind)
+        case sp.ArrayType():
+            return contains_variant(kind.elementType)
+        case sp.MapType():
+            return contains_variant(kind.keyType) or contains_variant(kind.valueType)
+    return isinstance(kind, sp.VariantType)
 
 
 def spark_type_name(field: ice.NestedField) -> str:

@@ -13,7 +13,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, Row
 
 from neve.run.change_tally import CHANGE_COLUMNS, CLAUSE_COLUMN, SOURCE_COLUMN, Effects, Tally, TallyBuilder
-from neve.run.spark.arrow_exchange import Batches, from_ipc, to_ipc
+from neve.run.spark.arrow_exchange import Batches, collect_table, from_ipc, to_ipc
 from neve.run.spark.arrow_job import run_in_arrow
 from neve.run.spark.column_exchange import ColumnExchange, RowSource
 from neve.run.spark.distribution import distribute_and_sort, is_clustered, shuffle_options
@@ -75,7 +75,7 @@ def collect_changes(df: DataFrame, effects: Effects) -> tuple[Tally, pa.Table | 
     if sum(row["size"] for row in collected) > MAX_COLLECTED_BYTES:
         return tally, None
     if any(row["size"] > MAX_TASK_BYTES for row in collected):
-        return tally, df.toArrow()
+        return tally, collect_table(df)
     parts = [from_ipc(row["rows"]) for row in collected if row["rows"] is not None]
     return tally, pa.concat_tables(parts) if parts else None
 

@@ -120,8 +120,11 @@ def _value_bytes(values: pa.Array) -> pa.Array:
 
 
 def map_pairs(values: pa.MapArray) -> pa.ListArray:
-    """Return maps as lists of structs."""
-    return values.cast(pa.list_(pa.struct([values.type.key_field, values.type.item_field])))
+    """Return maps as lists of structs. Arrow's cast would not do: it refuses null structs with required fields."""
+    fields = [values.type.key_field, values.type.item_field]
+    pairs = pa.StructArray.from_arrays([values.keys, values.items], fields=fields)
+    kind = pa.list_(pa.field("entries", pairs.type, nullable=False))
+    return pa.Array.from_buffers(kind, len(values), values.buffers()[:2], -1, values.offset, [pairs])
 
 
 def unwrap_values(values: pa.Array) -> pa.Array:

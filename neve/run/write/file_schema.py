@@ -13,7 +13,7 @@ from pyiceberg.schema import Schema
 from neve.errors import UnsupportedFeature
 from neve.model.v3_types import VariantType
 from neve.run.read.metadata_columns import LAST_UPDATED, ROW_ID
-from neve.run.read.types import arrow_type
+from neve.run.read.types import VARIANT, arrow_type
 
 _FIELD_ID = b"PARQUET:field_id"
 
@@ -72,5 +72,5 @@ def _arrow_file_type(kind: ice.IcebergType, where: str) -> pa.DataType:
         case ice.UUIDType():
             return pa.uuid()
         case VariantType():
-            raise UnsupportedFeature(f"Cannot write column {where!r}: columns of type variant can only be read.")
+            return pa.struct([part.with_nullable(False) for part in VARIANT])
     return arrow_type(kind)

@@ -26,8 +26,10 @@ from pyiceberg.table.sorting import SortOrder
 from pyiceberg.transforms import IdentityTransform, TimeTransform, TruncateTransform
 
 from neve.model.properties import MetricsMode, TableProperties
-from neve.model.v3_types import GEO_TYPES
+from neve.model.v3_types import GEO_TYPES, VariantType
 from neve.run.read.metadata_columns import LAST_UPDATED, ROW_ID
+from neve.run.read.types import VARIANT
+from neve.run.write.conversions import map_pairs
 from neve.run.write.file_schema import stored_fields
 from neve.run.write.geo_columns import shape_bounds
 
@@ -109,7 +111,18 @@ class LeafColumn:
     @property
     def has_bounds(self) -> bool:
         """True if bounds are recorded that are values of the column, and not corners of a box."""
-        return self.mode.bounds and not self.is_repeated and not isinstance(self.kind, GEO_TYPES)
+        return self.mode.bounds and not self.is_repeated and not isinstance(self.kind, GEO_TYPES | VariantType)
+
+    @property
+    def parts(self) -> int:
+        """The number of columns, this one and those after it, that store the values; the first has the metrics."""
+        return VARIANT.num_fields if isinstance(self.kind, VariantType) and self.path[-1] == VARIANT[0].name else 1
+
+    @property
+    def has_metrics(self) -> bool:
+        """True if metrics are recorded for the column."""
+        is_first = not isinstance(self.kind, VariantType) or self.path[-1] == VARIANT[0].name
+        return is_first and self.is_table_column
 
     @property
     def is_floating(self) -> bool:
@@ -174,6 +187,9 @@ def _leaves_of_field(
         case ice.MapType() as pairs:
             for part in (pairs.key_field, pairs.value_field):
                 yield from _leaves_of_field(part, f"{name}.{part.name}", path, True, f"{stored}.key_value.")
+        case VariantType() as kind:
+            for part in VARIANT:
+                yield LeafColumn(field.field_id, name, kind, (*path, part.name), f"{stored}.{part.name}", is_repeated)
         case ice.PrimitiveType() as kind:
             yield LeafColumn(field.field_id, name, kind, path, stored, is_repeated)
 
@@ -188,10 +204,12 @@ def file_metrics(footer: Any, leaves: Sequence[LeafColumn], observed: RowObserva
         data = first_chunk.data_page_offset
         metrics["split_offsets"].append(int(data if dictionary is None else min(dictionary, data)))
     for ordinal, leaf in enumerate(leaves):
-        if not leaf.is_table_column:
+        if not leaf.has_metrics:
             continue
         chunks = [group.column(ordinal) for group in groups]
-        _add_metric(metrics, "column_sizes", leaf, sum(c.total_compressed_size for c in chunks))
+        stored = range(ordinal, ordinal + leaf.parts)
+        sizes = (group.column(part).total_compressed_size for group in groups for part in stored)
+        _add_metric(metrics, "column_sizes", leaf, sum(sizes))
         if not leaf.mode.counts:
             continue
         _add_metric(metrics, "value_counts", leaf, sum(c.num_values for c in chunks))
@@ -248,8 +266,8 @@ def leaf_values(rows: pa.Table, path: Sequence[str]) -> Any:
     values = rows.column(path[0])
     for step in path[1:]:
         if pa.types.is_map(values.type):
-            pairs = values.cast(pa.list_(pa.struct([values.type.key_field, values.type.item_field])))
-            values = pc.struct_field(pc.list_flatten(pairs), [step])  # a bare name could be parsed as a path
+            pairs = pa.chunked_array([map_pairs(chunk).flatten() for chunk in getattr(values, "chunks", [values])])
+            values = pc.struct_field(pairs, [step])  # a bare name could be parsed as a path
         elif pa.types.is_list(values.type):
             values = pc.list_flatten(values)
         else:

@@ -24,6 +24,7 @@ from pyiceberg.types import BooleanType, DecimalType
 
 from neve.errors import UserError
 from neve.model.properties import BloomFilterSettings, TableProperties
+from neve.model.v3_types import VariantType
 from neve.run.write.metrics import LeafColumn, leaf_values
 
 _CODECS_WITHOUT_LEVEL = ("snappy", "uncompressed", "lz4", "lz4_raw")
@@ -89,7 +90,9 @@ def dictionary_columns(rows: pa.Table, leaves: Sequence[LeafColumn], dictionary_
 def bloom_filter_options(rows: pa.Table, leaves: Sequence[LeafColumn], properties: TableProperties) -> dict[str, Any]:
     """Return the options of a Parquet writer for the bloom filters of columns that the table wants."""
     chosen = (
-        (leaf, properties.bloom_filter_of(leaf.name)) for leaf in leaves if not isinstance(leaf.kind, BooleanType)
+        (leaf, properties.bloom_filter_of(leaf.name))
+        for leaf in leaves
+        if not isinstance(leaf.kind, BooleanType | VariantType)
     )
     filters = {
         leaf.parquet_path: {

@@ -21,6 +21,7 @@ from neve.run.write.geo_columns import file_types_of_shapes, with_file_types
 from neve.run.write.metrics import RowObservations, file_metrics
 from neve.run.write.parquet_options import bloom_filter_options, dictionary_columns, parquet_options
 from neve.run.write.target import WriteTarget
+from neve.run.write.variant_columns import VariantStream, variant_ids
 
 _NEARLY_FULL = 0.95  # of the target size; another row group would be tiny
 _MAX_WAITING_BATCHES = 64  # more batches are joined into one, because each has an overhead
@@ -48,6 +49,8 @@ class _OpenFile:
         self._schema = with_file_types(target.arrow_schema, shapes) if shapes else None
         with translate_storage_errors(path, "create"):
             self._stream: Any = output_file(io, local_file_path(io, path) or path).create(overwrite=True)
+        if variants := variant_ids(target.schema):
+            self._stream = VariantStream(self._stream, variants)
         try:
             properties = target.table_properties
             with_dictionary = dictionary_columns(first_rows, target.leaves, properties.parquet_dict_size)
@@ -74,7 +77,10 @@ class _OpenFile:
 
     def close(self, partition: pa.RecordBatch | None) -> WrittenFile:
         with translate_storage_errors(self.path, "write"):
-            self._writer.close()
+            if isinstance(self._stream, VariantStream):
+                self._stream.close_writer(self._writer)
+            else:
+                self._writer.close()
             size = self.size
             self._stream.close()
         footer = self._writer.writer.metadata

@@ -20,6 +20,8 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import IcebergType, ListType, MapType, NestedField, StructType, UUIDType
 
 from neve.errors import UnknownName, UserError
+from neve.model.v3_types import VariantType
+from neve.run.read.variants import is_whole_variant
 from neve.run.write.conversions import convert_values, is_convertible, map_pairs, unwrap_type, unwrap_values
 from neve.run.write.file_schema import arrow_file_field, stored_fields
 
@@ -40,6 +42,20 @@ def fill_nulls(values: pa.Array) -> pa.Array:
         return values
     indices = pc.if_else(values.is_valid(), pa.array(np.arange(len(values))), len(values))
     return pa.concat_arrays([values, _zero_value(values.type)]).take(indices)
+
+
+def fill_required_fields(values: pa.Array) -> pa.Array:
+    """Return the values with placeholders in required fields of null structs, at any depth."""
+    kind = values.type
+    if pa.types.is_struct(kind):
+        children = [fill_required_fields(values.field(i)) for i in range(kind.num_fields)]
+        filled = [child if field.nullable else fill_nulls(child) for field, child in zip(kind, children, strict=True)]
+        return pa.StructArray.from_arrays(filled, fields=list(kind), mask=values.is_null())
+    if pa.types.is_list(kind) or pa.types.is_map(kind):
+        items = values.values if pa.types.is_list(kind) else map_pairs(values).values
+        buffers = values.buffers()[:2]
+        return pa.Array.from_buffers(kind, len(values), buffers, -1, values.offset, [fill_required_fields(items)])
+    return values
 
 
 def _zero_value(kind: pa.DataType) -> pa.Array:
@@ -123,6 +139,13 @@ def _check_type(source: pa.DataType, target: IcebergType, where: str) -> None:
         case MapType() if pa.types.is_map(source):
             _check_type(source.key_type, target.key_type, f"{where}.key")
             _check_type(source.item_type, target.value_type, f"{where}.value")
+        case VariantType() if is_whole_variant(source):
+            pass
+        case VariantType():
+            raise UserError(
+                f"Cannot store {source} in column {where!r} of type variant. Give Spark's VARIANT, or an Arrow struct "
+                "of the binaries 'metadata' and 'value'."
+            )
         case _ if not is_convertible(source, target):
             raise UserError(f"Cannot store {source} in column {where!r} of type {target}. Cast it first.")
 
@@ -148,6 +171,8 @@ def _assign_values(values: pa.Array, target: IcebergType, kind: pa.DataType, whe
             return _assign_list(values, target, kind, where)
         case MapType():
             return _assign_map(values, target, kind, where)
+        case VariantType():
+            return _assign_variants(values, kind, where)
     return convert_values(values, target, kind, where)
 
 
@@ -183,6 +208,14 @@ def _assign_map(values: pa.MapArray, target: MapType, kind: pa.MapType, where: s
     refuse_nulls(target.value_required and items.null_count, f"{where}.value")
     offsets = _offsets(pc.fill_null(pc.list_value_length(pairs), 0))
     return pa.MapArray.from_arrays(offsets, keys, items, type=kind, mask=values.is_null())
+
+
+def _assign_variants(values: pa.StructArray, kind: pa.StructType, where: str) -> pa.Array:
+    children = dict(zip((f.name for f in values.type), values.flatten(), strict=True))
+    parts = [children[f.name].cast(f.type) for f in kind]
+    for part in parts:
+        refuse_nulls(pc.sum(pc.and_(part.is_null(), values.is_valid())).as_py(), where)
+    return pa.StructArray.from_arrays(map(fill_nulls, parts), fields=list(kind), mask=values.is_null())
 
 
 def _offsets(lengths: pa.Array) -> pa.Array:
