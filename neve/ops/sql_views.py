@@ -6,8 +6,9 @@ the caller's own views and tables. The views can be dropped once Spark has analy
 the rows of a table rules out files.
 
 A name can choose the state: `db.t VERSION AS OF 3`, `VERSION AS OF 'audit'`, `TIMESTAMP AS OF …`, `db.t.branch_audit`,
-`db.t.tag_v1`. The tables of `t.inspect` are available as `db.t.files`, `db.t.snapshots` and so on. Metadata columns
-(`_file`, `_pos`, `_row_id` …) are available to a text that names them.
+`db.t.tag_v1`, `db.t.snapshot_id_3`, `db.t.at_timestamp_1767225600000`. The tables of `t.inspect` are available as
+`db.t.files`, `db.t.snapshots` and so on. Metadata columns (`_file`, `_pos`, `_row_id` …) are available to a text that
+names them.
 
 >>> find = sibling_table_lookup(t.refresh().context)
 >>> with register_views(find, t.context.spark, "id = (SELECT max(id) FROM db.sales)") as views:
@@ -22,7 +23,7 @@ from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import TypeAlias
+from typing import Any, TypeAlias
 from uuid import uuid4
 
 from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
@@ -50,6 +51,9 @@ from neve.run.spark.session import parses_text_differently, quiet_errors
 TableLookup: TypeAlias = Callable[[tuple[str, ...]], TableContext | None]
 """Returns the table of a name, always in the same state, or None for a name that the lake does not have."""
 
+_STATE_IN_NAME = re.compile(r"(?:branch|tag)_(?P<ref>.+)|snapshot_id_(?P<id>\d+)|at_timestamp_(?P<ms>\d+)")
+
+State: TypeAlias = dict[str, Any]  # the argument of a scan that chooses a state of the table
 RefuseTable: TypeAlias = Callable[[TableName], None]
 """Raises an error for a table of Spark that a text must not read."""
 
@@ -203,12 +207,11 @@ def _resolve_name(find: TableLookup, refuse: RefuseTable, name: TableName) -> tu
     name = _with_time(find, refuse, context, name)
     if last in METADATA_TABLES:
         return _read_metadata_table(context, name, last)
-    kind, _, ref = last.partition("_")
-    if kind not in {"branch", "tag"} or not ref:
-        if len(parts) == 1:  # the namespace was left out, so it may be another name
-            return None
-        raise UnknownName("metadata table", last, METADATA_TABLES, f"table {context.name}")
-    return _read_rows(context, name, ref)
+    if (found := _STATE_IN_NAME.fullmatch(last)) is not None:
+        return _read_rows(context, name, found)
+    if len(parts) == 1:  # the namespace was left out, so it may be another name
+        return None
+    raise UnknownName("metadata table", last, METADATA_TABLES, f"table {context.name}")
 
 
 def is_temporary_view(spark: SparkSession, name: str) -> bool:
@@ -220,11 +223,12 @@ def is_temporary_view(spark: SparkSession, name: str) -> bool:
         return False
 
 
-def _read_rows(context: TableContext, name: TableName, ref: str | None = None) -> tuple[TableRead, DataFrame]:
-    snapshot_id, version_ref, as_of = _requested_state(context, name)
-    if ref is not None and (name.version, name.timestamp) != (None, None):
+def _read_rows(
+    context: TableContext, name: TableName, state_in_name: re.Match[str] | None = None
+) -> tuple[TableRead, DataFrame]:
+    if state_in_name is not None and (name.version, name.timestamp) != (None, None):
         raise UserError(f"Cannot read {name.name} as of another version: the name already says which one.")
-    scan = Scan.of(context, snapshot_id=snapshot_id, ref=ref or version_ref, as_of=as_of)
+    scan = Scan.of(context, **(_requested_state(context, name) if state_in_name is None else _state_of(state_in_name)))
     read = TableRead(name, context, scan.snapshot)
     if read.metadata_columns and name.joins_naturally:
         raise UserError(
@@ -241,7 +245,7 @@ def _read_metadata_table(context: TableContext, name: TableName, table: str) -> 
             f"Cannot read {name.name} as of another version: it is a table of all snapshots. "
             f"These are of one snapshot: {', '.join(SNAPSHOT_TABLES)}."
         )
-    snapshot = context.snapshot(*_requested_state(context, name))
+    snapshot = context.snapshot(**_requested_state(context, name))
     read = TableRead(name, context, snapshot, table)
     if table == "position_deletes":  # they may be many
         return read, PositionDeletes.of(context, snapshot).to_spark()
@@ -282,10 +286,17 @@ def _with_time(find: TableLookup, refuse: RefuseTable, context: TableContext, na
     return replace(name, timestamp=str(row[0]))
 
 
-def _requested_state(context: TableContext, name: TableName) -> tuple[int | None, str | None, int | None]:
-    """Return snapshot id, reference and time in milliseconds, of which at most one is set."""
+def _state_of(name: re.Match[str]) -> State:
+    ref, snapshot_id, milliseconds = name.group("ref", "id", "ms")
+    if ref is not None:
+        return {"ref": ref}
+    return {"snapshot_id": int(snapshot_id)} if snapshot_id is not None else {"as_of": int(milliseconds)}
+
+
+def _requested_state(context: TableContext, name: TableName) -> State:
+    """Return the snapshot id, the reference, or the time in milliseconds that a query asks for."""
     if name.timestamp is not None:
-        return None, None, int(name.timestamp)
+        return {"as_of": int(name.timestamp)}
     if isinstance(name.version, str) and name.version not in context.metadata.refs and name.version.isdecimal():
-        return int(name.version), None, None
-    return (None, name.version, None) if isinstance(name.version, str) else (name.version, None, None)
+        return {"snapshot_id": int(name.version)}
+    return {"ref": name.version} if isinstance(name.version, str) else {"snapshot_id": name.version}

@@ -7,14 +7,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from datetime import UTC, tzinfo
 from typing import Any
 
+from pyspark.errors import PySparkException
+from pyspark.sql.types import TimestampType
 from sqlglot import exp
 
 from neve.errors import UserError
 from neve.ops.context import LakeContext
-from neve.predicate.constants import parse_time_zone
+from neve.predicate.constants import parse_constant, parse_time_zone
 from neve.predicate.sql_text import SqlToken, parse_sql, syntax_error
+from neve.run.spark.session import quiet_errors
+from neve.sql.parameters import sql_literal
 from neve.sql.procedures import PROCEDURES
 from neve.sql.reader import Reader
 from neve.sql.statement import StatementOptions, identifier, table_and_branch
@@ -45,7 +50,10 @@ class Call:
                 problem = f"unknown catalog {word.name!r}: the catalog of this lake is {name!r}, and may be left out"
                 raise syntax_error("SQL", text, word.start, word.end, problem, verb="run")
         procedure, zone = PROCEDURES[self.procedure], parse_time_zone(lake.time_zone())
-        values = {n: procedure.all_arguments[n].value(n, node, zone) for n, node in self.arguments.items()}
+        values = {
+            name: procedure.all_arguments[name].value(name, _as_constant(lake, node, zone), zone)
+            for name, node in self.arguments.items()
+        }
         values = {name: value for name, value in values.items() if value is not None}
         for name in ("table", *procedure.required):
             if name not in values:
@@ -61,6 +69,23 @@ class Call:
                 argument = values["branch"]
                 raise UserError(f"The table name gives branch {branch!r}, the argument {argument!r}. Give only one.")
         return procedure.run(table, values)
+
+
+def _as_constant(lake: LakeContext, node: exp.Expression, zone: tzinfo) -> exp.Expression:
+    """Return the value of an expression such as `current_timestamp() - INTERVAL 7 DAYS`, which Spark computes."""
+    is_expression = isinstance(node, exp.Binary | exp.Func) and not isinstance(node, exp.Array | exp.VarMap)
+    if not is_expression or parse_constant(node, zone) is not None:
+        return node
+    try:
+        with quiet_errors():
+            frame = lake.spark().sql(f"SELECT {node.sql('spark')} AS value")
+            value = frame.collect()[0].value
+    except PySparkException:  # no constant: the error about the argument shows it
+        return node
+    if isinstance(frame.schema[0].dataType, TimestampType) and value is not None:
+        value = value.astimezone(UTC)  # PySpark returns it in the time zone of the process
+    [literal] = parse_sql(sql_literal(value, "the argument"))
+    return literal
 
 
 def parse_call(reader: Reader) -> Call:

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
+from pyspark.sql import SparkSession
 
 from neve.catalog import register_table
 from neve.catalog.entries import leave_note
@@ -28,6 +29,7 @@ from neve.ops.write.cherry_pick import CherryPickSnapshot
 from neve.ops.write.snapshot_delta import snapshot_delta
 from neve.ops.write.snapshot_folder import snapshot_folder
 from neve.plan.partition_folders import FILE_FORMATS
+from neve.run.spark.catalog_tables import format_and_folder_of
 from neve.run.spark.session import is_case_sensitive
 from neve.sql.call_arguments import (
     BOOLEAN,
@@ -105,15 +107,15 @@ def _remove_orphan_files(table: Table, values: ArgumentValues) -> Any:
 
 
 def _add_files(table: Table, values: ArgumentValues) -> Any:
-    """Add the files of a folder, which is named as Spark names it: `parquet`.`/folder`."""
-    file_format, folder = _format_and_folder("add_files", values, *FILE_FORMATS)
+    """Add the files of a table of Spark, or of a folder, which is named as Spark names it: `parquet`.`/folder`."""
+    file_format, folder = _format_and_folder("add_files", table.context.spark, values, *FILE_FORMATS)
     options = {name: value for name, value in values.items() if name not in ("table", "source_table")}
     return table.add_files(folder, file_format=file_format, **options)
 
 
 def _snapshot(lake: LakeContext, values: ArgumentValues) -> CalledTable:
-    """Make a table of the files of a folder."""
-    file_format, folder = _format_and_folder("snapshot", values, *FILE_FORMATS, _DELTA)
+    """Make a table of the files of a table of Spark, or of a folder."""
+    file_format, folder = _format_and_folder("snapshot", lake.spark, values, *FILE_FORMATS, _DELTA)
     options = {name: value for name, value in values.items() if name not in ("table", "source_table")}
     name = identifier(lake, values["table"])
     if file_format == _DELTA.lower():
@@ -123,15 +125,20 @@ def _snapshot(lake: LakeContext, values: ArgumentValues) -> CalledTable:
     return CalledTable(created, one_row(imported_files_count=pa.scalar(added.files_added, pa.int64())))
 
 
-def _format_and_folder(procedure: str, values: ArgumentValues, *formats: str) -> tuple[str, str]:
-    file_format, *folder = values["source_table"]
-    if len(folder) != 1 or file_format.upper() not in formats:
+def _format_and_folder(
+    procedure: str, spark: Callable[[], SparkSession], values: ArgumentValues, *formats: str
+) -> tuple[str, str]:
+    source = values["source_table"]
+    if len(source) == 2 and source[0].upper() in formats:
+        return source[0].lower(), source[1]
+    file_format, folder = format_and_folder_of(spark(), source)
+    if file_format.upper() not in formats:
         *others, last = (name.lower() for name in formats)
         raise UserError(
-            f"CALL {procedure} adds the files of a folder, not those of table {'.'.join((file_format, *folder))}: give "
-            f"source_table => '`parquet`.`/folder`', with {', '.join(others)} or {last}."
+            f"CALL {procedure} cannot take the files of {'.'.join(source)}: they are {file_format or 'of no format'}. "
+            f"Give a table, or a folder such as '`parquet`.`/folder`', with files of {', '.join(others)} or {last}."
         )
-    return file_format.lower(), folder[0]
+    return file_format, folder
 
 
 def _rewrite_table_path(table: Table, values: ArgumentValues) -> Any:
@@ -194,7 +201,7 @@ def _ancestors_of(table: Table, values: ArgumentValues) -> pa.Table:
     context = table.refresh().context
     lineage = context.ancestors(context.snapshot(values.get("snapshot_id")))
     rows = [{"snapshot_id": s.snapshot_id, "timestamp": s.timestamp_ms} for s in lineage]
-    schema = pa.schema({"snapshot_id": pa.int64(), "timestamp": pa.timestamp("ms", "UTC")})
+    schema = pa.schema({"snapshot_id": pa.int64(), "timestamp": pa.int64()})
     return pa.Table.from_pylist(rows, schema)
 
 

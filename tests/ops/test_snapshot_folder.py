@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -79,3 +80,42 @@ def test_what_is_no_folder_of_files_is_one_error(spark_lake, tmp_path, source, o
     with pytest.raises(UserError, match=message):
         spark_lake.snapshot_folder(tmp_path / source, "db.s", **options)
     assert spark_lake.tables() == []
+
+
+@pytest.fixture
+def spark_table(spark: SparkSession, tmp_path: Path) -> Iterator[str]:
+    spark.createDataFrame(ROWS, COLUMNS).write.partitionBy("region").option("path", str(tmp_path / "src")).saveAsTable(
+        "spark_catalog.default.theirs"
+    )
+    yield "theirs"
+    spark.sql("DROP TABLE spark_catalog.default.theirs")
+
+
+@pytest.mark.parametrize("database", ["", "default.", "spark_catalog.default."])
+def test_a_table_of_spark_is_a_source(spark_lake, spark_table, database):
+    spark_lake.sql(f"CALL system.snapshot('{database}{spark_table}', 'db.s')")
+    assert rows_in(spark_lake.table("db.s").to_spark()) == Counter(ROWS)
+    spark_lake.sql("CREATE TABLE db.u LIKE db.s")
+    spark_lake.sql(f"CALL system.add_files('db.u', '{database}{spark_table}')")
+    assert rows_in(spark_lake.table("db.u").to_spark()) == Counter(ROWS)
+
+
+def test_a_partition_in_another_folder_is_an_error(spark_lake, spark, spark_table, tmp_path):
+    spark.sql(
+        f"ALTER TABLE spark_catalog.default.{spark_table} ADD PARTITION (region = 'as') LOCATION '{tmp_path}/elsewhere'"
+    )
+    with pytest.raises(UserError, match=r"partition region=as is in file:.*/elsewhere, outside the table's folder"):
+        spark_lake.sql(f"CALL system.snapshot('{spark_table}', 'db.s')")
+    assert spark_lake.tables() == []
+
+
+def test_what_is_no_table_with_files_of_a_known_format_is_an_error(spark_lake, spark, tmp_path):
+    spark.sql(f"CREATE TABLE spark_catalog.default.texts (t string) USING text LOCATION '{tmp_path}/texts'")
+    spark.sql("CREATE VIEW spark_catalog.default.a_view AS SELECT 1 AS one")
+    try:
+        for name, message in (("texts", "they are text"), ("a_view", "it is a view"), ("nothing", "Unknown table")):
+            with pytest.raises(UserError, match=message):
+                spark_lake.sql(f"CALL system.snapshot('{name}', 'db.s')")
+    finally:
+        spark.sql("DROP TABLE spark_catalog.default.texts")
+        spark.sql("DROP VIEW spark_catalog.default.a_view")

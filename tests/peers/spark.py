@@ -40,6 +40,10 @@ class Spark:
         """Return the rows of a table by its metadata file, even if it is not in the catalog."""
         return self._send({"metadata": metadata_location})
 
+    def python(self, code: str) -> pa.Table:
+        """Run code with `spark` and `F`; return the rows of `result`."""
+        return self._send({"python": code})
+
     def distinct_values(self, table: str) -> dict[str, int]:
         """Return the distinct values of columns that the planner of this Spark expects."""
         return {row["name"]: row["values"] for row in self._send({"distinct": table}).to_pylist()}

@@ -6,6 +6,7 @@ the same SQLite file. It reads one JSON request per line, and answers each with 
     {"sql": [statement, …], "into": file}    runs statements; the rows of the last go to an Arrow file
     {"metadata": file, "into": file}         the rows of a table by its metadata file
     {"distinct": table, "into": file}        the distinct values of columns that its planner expects
+    {"python": code, "into": file}           runs code with `spark` and `F`; the rows of `result`, if it sets that
 """
 
 from __future__ import annotations
@@ -17,12 +18,13 @@ from collections.abc import Callable
 from typing import Any
 
 import pyarrow as pa
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, SparkSession, functions
 
 from neve.run.spark.session import local_session, quiet_errors
 from tests.support.spark_sessions import AS_MADE, INTERPRETED
 
 CATALOG = "neve"  # the name under which the embedded catalog keeps its tables
+KEPT: dict[str, Any] = {}  # a DataFrame that code has made for the next
 
 
 def session(lake: str, jars: list[str], scratch: str) -> SparkSession:
@@ -63,6 +65,11 @@ def _result_of(spark: SparkSession, question: dict[str, Any]) -> DataFrame:
         return spark.read.format("iceberg").load(question["metadata"])
     if "distinct" in question:
         return _distinct_values(spark, question["distinct"])
+    if "python" in question:
+        names = {"spark": spark, "F": functions, "result": spark.range(0)} | KEPT
+        exec(question["python"], names)
+        KEPT.update({"df": names.get("df")})
+        return names["result"]
     *before, last = question["sql"]
     for statement in before:
         spark.sql(statement).collect()

@@ -53,7 +53,24 @@ def test_arguments_are_named_or_positional(lake):
     ):
         assert lake.sql(text)["snapshot_id"].to_pylist() == ids(lake)[::-1], text
     found = lake.sql(f"CALL system.ancestors_of('db.t', {ids(lake)[1]})")
-    assert found["snapshot_id"].to_pylist() == ids(lake)[1::-1] and pa.types.is_timestamp(found.schema.types[1])
+    assert found["snapshot_id"].to_pylist() == ids(lake)[1::-1] and found.schema.types[1] == pa.int64()
+
+
+def test_arguments_are_constant_expressions(lake):
+    first, second, *_ = ids(lake)
+    times = {s.snapshot_id: s.timestamp_ms for s in lake.table("db.t").context.metadata.snapshots}
+    lake.sql(f"CALL system.rollback_to_timestamp('db.t', timestamp_millis({times[first]} + 1))")
+    assert lake.table("db.t").context.metadata.current_snapshot_id == first
+    lake.sql(f"CALL system.set_current_snapshot('db' || '.t', {second} + 0)")
+    assert lake.table("db.t").context.metadata.current_snapshot_id == second
+    for local in (
+        "current_timestamp() - INTERVAL 1 DAY",
+        "CAST(current_timestamp() AS timestamp_ntz) - INTERVAL 1 DAY",
+    ):
+        called = lake.sql(f"CALL system.expire_snapshots('db.t', {local})")
+        assert called.snapshot_ids == ()
+    with pytest.raises(UserError, match=r"Argument 'older_than' is .*; it must be a timestamp"):
+        lake.sql("CALL system.expire_snapshots('db.t', current_timestamp() - nothing)")
 
 
 @pytest.mark.parametrize(
@@ -110,7 +127,7 @@ def test_a_parse_error_has_its_position(text: str, message: str | None):
         ("CALL system.expire_snapshots('db.t', older_than => 'noon')", "'older_than' is 'noon'.*a timestamp such as"),
         ("CALL system.expire_snapshots('db.t', snapshot_ids => array('a'))", "must be whole numbers such as"),
         ("CALL system.expire_snapshots('db.t', retain_last => 0)", "last 0 snapshots"),
-        ("CALL system.expire_snapshots('db.t', older_than => now())", "'older_than' is"),
+        ("CALL system.expire_snapshots('db.t', older_than => soon())", "'older_than' is"),
         ("CALL system.expire_snapshots('db.t.branch_x')", "x"),
         ("CALL system.rewrite_manifests('db.t', sort_by => array('regoin'))", "partition field 'regoin'"),
         ("CALL system.remove_orphan_files('db.t', prefix_mismatch_mode => 'x')", "prefix mismatch mode 'x'"),

@@ -142,6 +142,8 @@ def test_a_query_reads_the_past_branches_and_metadata(lake):
         f"db.sales FOR VERSION AS OF {first}": 3,
         "db.sales.tag_v1": 3,
         "db.sales.branch_audit": 4,
+        f"db.sales.snapshot_id_{first}": 3,
+        "db.sales.at_timestamp_9999999999999": 4,
         "db.sales.snapshots": 3,
         "db.sales.files": 3,
     }

@@ -22,7 +22,8 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql.types import DecimalType, StructType
 
-from neve.run.spark.types import contains_variant
+from neve.run.spark.types import has_required_fields
+from neve.run.write.store_assignment import with_required_fields
 
 _LONG_DIGITS = 18  # of decimals that fit a 64-bit integer
 
@@ -130,8 +131,9 @@ def collect_if_small(rows: DataFrame, max_bytes: int, max_task_bytes: int) -> pa
 
 
 def collect_table(rows: DataFrame) -> pa.Table:
-    """Return the rows of a DataFrame as a table. Spark's own `toArrow` fails on null variants."""
-    return stream_batches(rows).read_all() if contains_variant(rows.schema) else rows.toArrow()
+    """Return the rows of a DataFrame as a table. Spark's `toArrow` fails on null structs that have required fields."""
+    is_plain = not any(has_required_fields(field.dataType) for field in rows.schema)
+    return rows.toArrow() if is_plain else stream_batches(rows).read_all()
 
 
 def stream_batches(rows: DataFrame) -> pa.RecordBatchReader:
@@ -142,12 +144,11 @@ def stream_batches(rows: DataFrame) -> pa.RecordBatchReader:
             yield pa.RecordBatch.from_pydict({"rows": [to_ipc(pa.Table.from_batches([batch]))]})
 
     schema = rows.limit(0).toArrow().schema
-    keeps_type = [contains_variant(f.dataType) for f in rows.schema]  # Arrow does not cast null variants
     parts = map_in_arrow(rows, encode, "rows binary").toLocalIterator(prefetchPartitions=True)
 
     def read(data: bytes) -> pa.Table:
-        columns = zip(from_ipc(data).columns, schema.types, keeps_type, strict=True)
-        return pa.table([c if keeps else c.cast(kind) for c, kind, keeps in columns], schema=schema)
+        columns = zip(from_ipc(data).columns, schema.types, strict=True)
+        return pa.table([with_required_fields(column).cast(kind) for column, kind in columns], schema=schema)
 
     tables = (read(part.rows) for part in parts)
     return pa.RecordBatchReader.from_batches(schema, (batch for table in tables for batch in table.to_batches()))

@@ -21,12 +21,12 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from neve.errors import UserError
 from neve.run.read.conversions import conversion
 from neve.run.read.types import ArrowFlavor
-from neve.run.spark.types import contains_variant
+from neve.run.spark.types import has_required_fields
 from neve.run.spark.write import write_dataframe
 from neve.run.write.conversions import unwrap_type, unwrap_values
 from neve.run.write.data_files import write_arrow_table, write_stream
 from neve.run.write.file_schema import arrow_file_schema
-from neve.run.write.store_assignment import fill_required_fields
+from neve.run.write.store_assignment import with_required_fields
 from neve.run.write.target import WriteTarget
 
 _SPARK_COMPATIBLE_TYPES: Mapping[pa.DataType, pa.DataType] = {
@@ -133,9 +133,8 @@ def create_dataframe(spark: SparkSession, table: pa.Table) -> DataFrame:
             raise _no_spark_type_error(field.name, field.type) from e
     rows = table if table.num_rows else table.schema.empty_table()  # Spark fails on columns without any chunk
     for at, field in enumerate(fields):
-        if contains_variant(field.dataType):  # Spark casts them, which fails on nulls
-            filled = pa.chunked_array([fill_required_fields(chunk) for chunk in rows.column(at).chunks])
-            rows = rows.set_column(at, rows.field(at), filled)
+        if has_required_fields(field.dataType):  # Spark casts the columns, which fails on null structs
+            rows = rows.set_column(at, rows.field(at), with_required_fields(rows.column(at)))
     try:
         return spark.createDataFrame(rows, sp.StructType(fields))
     except (PySparkException, pa.ArrowException) as e:

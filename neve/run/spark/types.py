@@ -118,14 +118,29 @@ def spark_type(kind: ice.IcebergType, naming: Naming = _own_name) -> sp.DataType
 
 def contains_variant(kind: sp.DataType) -> bool:
     """Check whether a type is a variant, or has one inside."""
+    return any(isinstance(part, sp.VariantType) for part in _parts(kind))
+
+
+def has_required_fields(kind: sp.DataType) -> bool:
+    """Check whether a type has a struct inside whose fields may not be null, as those of variants may not."""
+    structs = (part for part in _parts(kind) if isinstance(part, sp.StructType))
+    return contains_variant(kind) or any(not field.nullable for struct in structs for field in struct)
+
+
+def _parts(kind: sp.DataType) -> Iterator[sp.DataType]:
+    """Yield a type and all types inside it."""
+    yield kind
     match kind:
         case sp.StructType():
-            return any(contains_variant(f.dataType) for f in kind)
+            children = [f.dataType for f in kind]
         case sp.ArrayType():
-            return contains_variant(kind.elementType)
+            children = [kind.elementType]
         case sp.MapType():
-            return contains_variant(kind.keyType) or contains_variant(kind.valueType)
-    return isinstance(kind, sp.VariantType)
+            children = [kind.keyType, kind.valueType]
+        case _:
+            children = []
+    for child in children:
+        yield from _parts(child)
 
 
 def spark_type_name(field: ice.NestedField) -> str:

@@ -44,17 +44,21 @@ def fill_nulls(values: pa.Array) -> pa.Array:
     return pa.concat_arrays([values, _zero_value(values.type)]).take(indices)
 
 
-def fill_required_fields(values: pa.Array) -> pa.Array:
-    """Return the values with placeholders in required fields of null structs, at any depth."""
+def with_required_fields(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Return a column with placeholders in required fields of null structs: otherwise Arrow's casts fail on them."""
+    return pa.chunked_array([_fill_required_fields(chunk) for chunk in column.chunks], column.type)
+
+
+def _fill_required_fields(values: pa.Array) -> pa.Array:
     kind = values.type
     if pa.types.is_struct(kind):
-        children = [fill_required_fields(values.field(i)) for i in range(kind.num_fields)]
+        children = [_fill_required_fields(values.field(i)) for i in range(kind.num_fields)]
         filled = [child if field.nullable else fill_nulls(child) for field, child in zip(kind, children, strict=True)]
         return pa.StructArray.from_arrays(filled, fields=list(kind), mask=values.is_null())
     if pa.types.is_list(kind) or pa.types.is_map(kind):
         items = values.values if pa.types.is_list(kind) else map_pairs(values).values
         buffers = values.buffers()[:2]
-        return pa.Array.from_buffers(kind, len(values), buffers, -1, values.offset, [fill_required_fields(items)])
+        return pa.Array.from_buffers(kind, len(values), buffers, -1, values.offset, [_fill_required_fields(items)])
     return values
 
 

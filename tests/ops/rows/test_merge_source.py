@@ -310,3 +310,21 @@ def test_nanoseconds_of_a_source_are_not_cut(spark_lake: neve.Lake):
 def test_a_query_begins_with_a_word(spark_lake: neve.Lake, source: str):
     table = numbers(spark_lake)
     assert table.merge(source, KEYS).when_matched_update({"n": "s.n"}).execute().rows_updated == 1
+
+
+def test_null_structs_with_required_fields(spark_lake: neve.Lake):
+    """Spark's own conversions between rows and Arrow fail on them."""
+    table = spark_lake.create_table(
+        "db.t", "id bigint, s struct<x: int>, m map<string, struct<x: int>>", format_version=3
+    )
+    table.append([{"id": 1, "s": {"x": 1}}, {"id": 2, "s": None}])
+    source = "SELECT * FROM VALUES (1L, named_struct('x', 7)), (2L, named_struct('x', 8)), (3L, NULL) AS v(id, s)"
+    clauses = "WHEN MATCHED AND v.id = 1 THEN UPDATE SET s = NULL WHEN MATCHED THEN UPDATE SET s = v.s"
+    insert = "WHEN NOT MATCHED THEN INSERT (id, s) VALUES (id, s)"
+    spark_lake.sql(f"MERGE INTO db.t USING ({source}) v ON t.id = v.id {clauses} {insert}")
+    spark_lake.sql("UPDATE db.t SET m = map('a', named_struct('x', 1), 'b', NULL) WHERE id = 3")
+    assert sorted_rows(table.refresh()) == [
+        {"id": 1, "s": None, "m": None},
+        {"id": 2, "s": {"x": 8}, "m": None},
+        {"id": 3, "s": None, "m": [("a", {"x": 1}), ("b", None)]},
+    ]
