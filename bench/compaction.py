@@ -38,6 +38,7 @@ SMALL_FILES = 64
 ROUNDS, WARM = int(os.environ.get("NEVE_BENCH_ROUNDS", "3")), 1
 LEVEL = "3"  # of zstd, for both
 TARGET = 64 << 20
+MAX_UPGRADE = 0.4  # of the CPU of Spark's repartition
 
 
 def bench_planning(folder: Path) -> bool:
@@ -138,13 +139,14 @@ def bench_running(folder: Path) -> list[bool]:
     spark.stop()
     faster = {case: 1 / ratio(spent, case, "Spark: read and write") for case in ("bin-pack", "bin-pack with vectors")}
     upgrade = ratio(spent, "spec upgrade", "Spark: repartition and write")
+    holds = upgrade <= MAX_UPGRADE
     print(
-        f"{'PASS' if upgrade <= 1.5 else 'FAIL'}  spec upgrade: {upgrade:.2f} times Spark's repartition (at most 1.5)"
+        f"{'PASS' if holds else 'FAIL'}  spec upgrade: {upgrade:.2f} times Spark's repartition (at most {MAX_UPGRADE})"
     )
     return [
-        verdict("bin-pack", "times the throughput of Spark's read and write", faster["bin-pack"], 1.5),
-        verdict("bin-pack with vectors", "times the same", faster["bin-pack with vectors"], 1.2),
-        upgrade <= 1.5,
+        verdict("bin-pack", "times the throughput of Spark's read and write", faster["bin-pack"], 2.4),
+        verdict("bin-pack with vectors", "times the same", faster["bin-pack with vectors"], 2.3),
+        holds,
     ]
 
 

@@ -124,11 +124,11 @@ def ratios(bench: Bench, ledger: Ledger) -> list[bool]:
     spent = run_and_print(bench, ledger, short, SHORT_ROUNDS, SHORT_WARM)
     spent |= run_and_print(bench, ledger, long, ROUNDS, WARM)
     limits = (
-        ("UPDATE merge-on-read", "Spark: scan of all columns", 0.75),
-        ("DELETE merge-on-read", "Spark: scan of all columns", 0.25),
-        ("UPDATE copy-on-write", "Spark: read and write", 0.65),
-        ("DELETE copy-on-write", "Spark: read and write", 0.6),
-        ("MERGE merge-on-read", "Spark: join", 1.35),
+        ("UPDATE merge-on-read", "Spark: scan of all columns", 0.7),
+        ("DELETE merge-on-read", "Spark: scan of all columns", 0.2),
+        ("UPDATE copy-on-write", "Spark: read and write", 0.45),
+        ("DELETE copy-on-write", "Spark: read and write", 0.45),
+        ("MERGE merge-on-read", "Spark: join", 1.25),
     )
     return [verdict(case, to, ratio(spent, case, to), most) for case, to, most in limits]
 
