@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import expr
 
-from bench.comparison.inputs import LINES_PER_ORDER, PARTS, Inputs, Lines
+from bench.comparison.inputs import FOREIGN_ROWS, LINES_PER_ORDER, PARTS, Inputs, Lines
 from bench.lineitem import lineitem
 from bench.metadata import table_with_usual_manifests
 from neve.run.spark.session import local_session
@@ -36,12 +39,24 @@ def create_inputs(inputs: Inputs, small: Inputs) -> None:
             _write_lines(spark, lines)
         wide_rows(spark, one.few_rows).write.parquet(one.parquet("wide"))
         nested_rows(spark, one.few_rows).write.parquet(one.parquet("nested"))
+        _write_foreign_files(one)
     spark.stop()
     for files in inputs.growth:
         folder = inputs.table_of(files)
         folder.mkdir(parents=True)
         (folder / "metadata.txt").write_text(table_with_usual_manifests(folder, files))
     inputs.lake.mkdir()
+
+
+def _write_foreign_files(inputs: Inputs) -> None:
+    """Write small files without field ids into the folders of a hundred partitions."""
+    ids = pa.array(range(FOREIGN_ROWS), pa.int64())
+    texts = ids.cast(pa.string())
+    for number in range(inputs.foreign_files):
+        folder = inputs.foreign_folder / f"region=r{number % 100:02}"
+        folder.mkdir(parents=True, exist_ok=True)
+        rows = {"id": pc.add(ids, number * FOREIGN_ROWS), "price": pc.divide(ids, 7.0), "note": texts}
+        pq.write_table(pa.table(rows), folder / f"{number}.parquet")
 
 
 def _write_lines(spark: SparkSession, lines: Lines) -> None:

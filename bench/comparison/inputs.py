@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 ROWS_PER_SCALE = 6_000_000
 LINES_PER_ORDER = 4
 SMALL_FILES = 100
+FOREIGN_FILES, FOREIGN_ROWS = 10_000, 100  # in a folder, and rows of each
 GROWTH = (100, 1_000, 10_000)  # files of the tables that are planned and committed to
 PARTS = 3
 KEYS = 25  # orders that are changed by key
@@ -58,6 +59,7 @@ class Inputs:
     rows: int
     small_files: int = SMALL_FILES
     growth: tuple[int, ...] = GROWTH
+    foreign_files: int = FOREIGN_FILES
 
     @cached_property
     def whole(self) -> Lines:
@@ -78,6 +80,11 @@ class Inputs:
         """Return the path of wide or nested rows."""
         return str(self.folder / self.name / kind)
 
+    @property
+    def foreign_folder(self) -> Path:
+        """The folder of small files of another engine, in folders of partitions."""
+        return self.folder / self.name / "foreign"
+
     def table_of(self, files: int) -> Path:
         """Return the folder of a table with this number of files; only its metadata exists."""
         return self.folder / f"files-{files}"
@@ -94,5 +101,5 @@ class Inputs:
 
 def sizes(folder: Path, scale: float) -> tuple[Inputs, Inputs]:
     """Return the inputs for the warm-up and those for the measurement."""
-    small = Inputs(folder, "warm", 42_000, small_files=8, growth=(100,))
+    small = Inputs(folder, "warm", 42_000, small_files=8, growth=(100,), foreign_files=50)
     return small, Inputs(folder, "full", int(scale * ROWS_PER_SCALE))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bench.comparison.inputs import GROWTH, KEYS, LINES_PER_ORDER, SMALL_FILES
+from bench.comparison.inputs import FOREIGN_FILES, GROWTH, KEYS, LINES_PER_ORDER, SMALL_FILES
 
 MODES = {"MoR": "merge-on-read", "CoW": "copy-on-write"}
 CHANGES = {
@@ -37,6 +37,7 @@ JOBS: dict[str, str] = {
     },
     "compaction": f"rewrite {SMALL_FILES} small files of one spec to large files, {ONE_THIRD}",
     "spec upgrade": "move all rows to the newest of the three specs",
+    "add_files": f"make {FOREIGN_FILES} small Parquet files of another engine part of a table, where they are",
     **{f"plan {n} files": f"select the files that match a filter, from {n} files in three specs" for n in GROWTH},
     **{f"commit to {n} files": f"append one row to a table of {n} files" for n in GROWTH},
 }

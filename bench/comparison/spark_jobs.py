@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from functools import partial
+from itertools import count
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
@@ -112,6 +113,7 @@ class SparkWork:
             **{f"UPDATE of a wide table {mode}": self.change_job("wide", UPDATE_WIDE, mode) for mode in MODES},
             "compaction": self.job("small", self.compact),
             "spec upgrade": self.job("lineitem", lambda: self.engine.upgrade_spec(self.name("lineitem"))),
+            "add_files": self.add_files_job(),
             **self.metadata_jobs(),
         }
 
@@ -151,6 +153,24 @@ class SparkWork:
         }
         update = self.change_job("lineitem", CHANGE_TEXTS["UPDATE"], "MoR")
         return {**jobs, "UPDATE with deletes MoR": Job(update.run, self.restore_with_deletes, update.answer)}
+
+    def add_files_job(self) -> Job:
+        """Return a job that takes in files where they are: each time with another table, for none may delete them."""
+        numbers, current = count(), [""]
+
+        def ready() -> None:
+            current[0] = f"added{next(numbers)}"
+            self.create(current[0], "id bigint, price double, note string, region string", "region")
+
+        def add() -> None:
+            source = f"`parquet`.`{self.inputs.foreign_folder}`"
+            self.engine.sql(f"CALL system.add_files(table => '{self.name(current[0])}', source_table => '{source}')")
+
+        def answer() -> str:
+            rows = self.engine.read(self.name(current[0]))
+            return checksum(rows.selectExpr("count(*)", "sum(id)", "count(DISTINCT region)").first())
+
+        return Job(add, ready, answer)
 
     def metadata_jobs(self) -> dict[str, Job]:
         jobs = {}
