@@ -11,7 +11,7 @@ TESTS   ?=    # folders or files for `make test` and `make soak`; by default all
 # The tests start hundreds of processes. If this is set, each compiles everything it imports and takes three times as long.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test docs lint check soak proof mutants bench bench-slopes bench-limits bench-metadata bench-extremes bench-scan bench-dml bench-compaction bench-append dbt lock lowest clean
+.PHONY: demo test docs lint check soak proof mutants bench bench-slopes bench-limits bench-metadata bench-extremes bench-scan bench-dml bench-compaction bench-append tools lock lowest clean
 
 demo: $(READY)
 	$(BIN)/neve demo
@@ -106,18 +106,19 @@ $(READY): requirements.lock pyproject.toml
 	$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation -e .
 	touch $(READY)
 
-# Run a project of dbt on an attached lake, in an environment of its own.
-dbt: $(READY)
-	$(BIN)/uv venv --quiet --clear --python $(PYTHON) .venv-dbt
-	$(BIN)/uv pip install --quiet --python .venv-dbt/bin/python --require-hashes -r requirements-dbt.lock
-	$(BIN)/uv pip install --quiet --python .venv-dbt/bin/python --no-deps -e .
-	.venv-dbt/bin/pytest -q --noconftest -p no:warnings tests/session_catalog/test_dbt.py
+# Run a project of dbt and a notebook with %sql on an attached lake, in an environment of their own.
+tools: $(READY)
+	$(BIN)/uv venv --quiet --clear --python $(PYTHON) .venv-tools
+	$(BIN)/uv pip install --quiet --python .venv-tools/bin/python --require-hashes -r requirements-tools.lock
+	$(BIN)/uv pip install --quiet --python .venv-tools/bin/python --no-deps -e .
+	.venv-tools/bin/pytest -q --noconftest -p no:warnings tests/session_catalog/test_dbt.py
+	.venv-tools/bin/pytest -q --noconftest -p no:warnings tests/session_catalog/test_notebook.py
 
 # Pin all dependencies again, for all platforms and Python versions.
 lock:
 	$(BIN)/uv pip compile --quiet --universal --generate-hashes --no-header --no-annotate --extra dev pyproject.toml -o requirements.lock
 	printf 'pysail>=0.7.2,<0.8\npolars>=2.1,<3\n' | $(BIN)/uv pip compile --quiet --universal --generate-hashes --no-header --no-annotate - -o requirements-bench.lock
-	echo 'pytest>=8.4' | $(BIN)/uv pip compile --quiet --universal --generate-hashes --no-header --no-annotate --extra dbt pyproject.toml - -o requirements-dbt.lock
+	echo 'pytest>=8.4' | $(BIN)/uv pip compile --quiet --universal --generate-hashes --no-header --no-annotate --extra tools pyproject.toml - -o requirements-tools.lock
 	echo 'uv' | $(BIN)/uv pip compile --quiet --universal --generate-hashes --no-header --no-annotate - -o requirements-uv.lock
 
 # Run the tests on the lowest versions that pyproject.toml allows, in a separate environment.

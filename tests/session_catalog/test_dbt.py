@@ -1,6 +1,6 @@
 """dbt-spark in session mode on an attached lake: seeds, views, incremental MERGE models, snapshots, tests and docs.
 
-`make dbt` runs this file in an environment of its own, because dbt needs other versions of what the tests use.
+`make tools` runs this file in an environment of its own, because dbt needs other versions of what the tests use.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import pytest
 
 import neve
 
-dbt_main = pytest.importorskip("dbt.cli.main", reason="dbt is not installed: run `make dbt`")
+dbt_main = pytest.importorskip("dbt.cli.main", reason="dbt is not installed: run `make tools`")
 
 FILES = {
     "dbt_project.yml": """
