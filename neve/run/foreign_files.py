@@ -171,7 +171,7 @@ class ForeignFileReader:
         for _, leaf, kind in found:
             if _may_overflow(kind, leaf.kind):
                 raise self._misfit(path, f"expected {leaf.kind} for column {leaf.name!r}, found {kind}")
-        if not found:
+        if ids.isdisjoint(by_id):
             raise self._misfit(path, f"it has none of the table's columns, but {[f.name for f in fields][:8]}")
         return _FileColumns(tuple(found), len(file_leaves))
 

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from datetime import UTC, tzinfo
+from datetime import UTC, datetime, time, tzinfo
 from typing import Any
 
 from pyspark.errors import PySparkException
-from pyspark.sql.types import TimestampType
+from pyspark.sql.types import ArrayType, BinaryType, DateType, MapType, StringType, StructType, TimestampType
 from sqlglot import exp
 
 from neve.errors import UserError
@@ -73,17 +73,28 @@ class Call:
 
 def _as_constant(lake: LakeContext, node: exp.Expression, zone: tzinfo) -> exp.Expression:
     """Return the value of an expression such as `current_timestamp() - INTERVAL 7 DAYS`, which Spark computes."""
-    is_expression = isinstance(node, exp.Binary | exp.Func) and not isinstance(node, exp.Array | exp.VarMap)
-    if not is_expression or parse_constant(node, zone) is not None:
+    kinds = exp.Binary | exp.Func | exp.Paren | exp.Unary
+    if not isinstance(node, kinds) or isinstance(node, exp.Array | exp.VarMap) or parse_constant(node, zone):
         return node
+    text = node.sql("spark")
     try:
         with quiet_errors():
-            frame = lake.spark().sql(f"SELECT {node.sql('spark')} AS value")
-            value = frame.collect()[0].value
+            frame = lake.spark().sql(f"SELECT {text} AS value")
+            rows = frame.collect()
     except PySparkException:  # no constant: the error about the argument shows it
         return node
-    if isinstance(frame.schema[0].dataType, TimestampType) and value is not None:
-        value = value.astimezone(UTC)  # PySpark returns it in the time zone of the process
+    if len(rows) != 1 or rows[0].value is None:
+        raise UserError(f"Cannot use {text} as an argument: it has no value.")
+    value = rows[0].value
+    match frame.schema[0].dataType:
+        case StringType():
+            return exp.Literal.string(value)
+        case DateType():
+            value = datetime.combine(value, time())  # the midnight with which the day begins
+        case TimestampType():
+            value = value.astimezone(UTC)  # PySpark returns it in the time zone of the process
+        case ArrayType() | MapType() | StructType() | BinaryType():
+            return node
     [literal] = parse_sql(sql_literal(value, "the argument"))
     return literal
 

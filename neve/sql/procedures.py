@@ -12,11 +12,10 @@ is a table of rows itself.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pyarrow as pa
-from pyspark.sql import SparkSession
 
 from neve.catalog import register_table
 from neve.catalog.entries import leave_note
@@ -27,9 +26,9 @@ from neve.ops.maintenance.compute_table_stats import ComputeTableStats
 from neve.ops.results import one_row
 from neve.ops.write.cherry_pick import CherryPickSnapshot
 from neve.ops.write.snapshot_delta import snapshot_delta
-from neve.ops.write.snapshot_folder import snapshot_folder
+from neve.ops.write.snapshot_folder import snapshot_folder, snapshot_spark_table
 from neve.plan.partition_folders import FILE_FORMATS
-from neve.run.spark.catalog_tables import format_and_folder_of
+from neve.run.spark.catalog_tables import find_spark_table
 from neve.run.spark.session import is_case_sensitive
 from neve.sql.call_arguments import (
     BOOLEAN,
@@ -108,37 +107,33 @@ def _remove_orphan_files(table: Table, values: ArgumentValues) -> Any:
 
 def _add_files(table: Table, values: ArgumentValues) -> Any:
     """Add the files of a table of Spark, or of a folder, which is named as Spark names it: `parquet`.`/folder`."""
-    file_format, folder = _format_and_folder("add_files", table.context.spark, values, *FILE_FORMATS)
     options = {name: value for name, value in values.items() if name not in ("table", "source_table")}
-    return table.add_files(folder, file_format=file_format, **options)
+    if (place := _format_and_folder(values, *FILE_FORMATS)) is not None:
+        return table.add_files(place[1], file_format=place[0], **options)
+    source = find_spark_table(table.context.spark(), values["source_table"], FILE_FORMATS)
+    verb = table.add_files(source.folder, file_format=source.file_format, **options)
+    return replace(verb, partition_folders=source.partition_folders)
 
 
 def _snapshot(lake: LakeContext, values: ArgumentValues) -> CalledTable:
     """Make a table of the files of a table of Spark, or of a folder."""
-    file_format, folder = _format_and_folder("snapshot", lake.spark, values, *FILE_FORMATS, _DELTA)
     options = {name: value for name, value in values.items() if name not in ("table", "source_table")}
     name = identifier(lake, values["table"])
-    if file_format == _DELTA.lower():
-        created, added = snapshot_delta(lake, folder, name, **options)
+    place = _format_and_folder(values, *FILE_FORMATS, _DELTA)
+    if place is None:
+        source = find_spark_table(lake.spark(), values["source_table"], FILE_FORMATS)
+        created, added = snapshot_spark_table(lake, source, name, **options)
+    elif place[0] == _DELTA.lower():
+        created, added = snapshot_delta(lake, place[1], name, **options)
     else:
-        created, added = snapshot_folder(lake, folder, name, file_format=file_format, **options)
+        created, added = snapshot_folder(lake, place[1], name, file_format=place[0], **options)
     return CalledTable(created, one_row(imported_files_count=pa.scalar(added.files_added, pa.int64())))
 
 
-def _format_and_folder(
-    procedure: str, spark: Callable[[], SparkSession], values: ArgumentValues, *formats: str
-) -> tuple[str, str]:
+def _format_and_folder(values: ArgumentValues, *formats: str) -> tuple[str, str] | None:
+    """Return what a name such as `parquet`.`/folder` says; None for the name of a table."""
     source = values["source_table"]
-    if len(source) == 2 and source[0].upper() in formats:
-        return source[0].lower(), source[1]
-    file_format, folder = format_and_folder_of(spark(), source)
-    if file_format.upper() not in formats:
-        *others, last = (name.lower() for name in formats)
-        raise UserError(
-            f"CALL {procedure} cannot take the files of {'.'.join(source)}: they are {file_format or 'of no format'}. "
-            f"Give a table, or a folder such as '`parquet`.`/folder`', with files of {', '.join(others)} or {last}."
-        )
-    return file_format, folder
+    return (source[0].lower(), source[1]) if len(source) == 2 and source[0].upper() in formats else None
 
 
 def _rewrite_table_path(table: Table, values: ArgumentValues) -> Any:

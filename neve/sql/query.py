@@ -26,8 +26,8 @@ from neve.ops.sql_views import TableRead, Views, register_views
 from neve.predicate.sql_features import function_calls, parse_fragment
 from neve.predicate.sql_text import TokenKind
 from neve.predicate.table_references import TableName
+from neve.run.spark.arrow_exchange import collect_table
 from neve.run.spark.expressions import user_error_from_spark
-from neve.run.spark.read_columns import column_by_name
 from neve.run.spark.session import is_classic, parses_text_differently, quiet_errors
 from neve.run.spark.types import contains_variant
 from neve.sql.iceberg_functions import FUNCTIONS, replace_iceberg_functions
@@ -73,12 +73,14 @@ class Query:
 
 def collect_rows(rows: DataFrame, count: int) -> pa.Table:
     """Return the first rows of a query to print them; variants become JSON."""
-    has_variants = [contains_variant(field.dataType) for field in rows.schema]
-    if any(has_variants):
-        columns = [(column_by_name(name), name) for name in rows.columns]
-        shown = zip(columns, has_variants, strict=True)
-        rows = rows.select(*(F.to_json(column).alias(name) if is_json else column for (column, name), is_json in shown))
-    return rows.limit(count).toArrow()
+    names, kinds = rows.columns, [field.dataType for field in rows.schema]
+    if any(map(contains_variant, kinds)):
+        numbered = [f"column{number}" for number in range(len(names))]  # two columns may have one name
+        shown = (
+            F.to_json(n).alias(n) if contains_variant(kind) else n for n, kind in zip(numbered, kinds, strict=True)
+        )
+        rows = rows.toDF(*numbered).select(*shown)
+    return collect_table(rows.limit(count)).rename_columns(names)
 
 
 def _refuse_outside_names(name: TableName) -> None:

@@ -100,6 +100,29 @@ def test_a_table_of_spark_is_a_source(spark_lake, spark_table, database):
     assert rows_in(spark_lake.table("db.u").to_spark()) == Counter(ROWS)
 
 
+def test_partitions_that_the_table_has_dropped_do_not_come_back(spark_lake, spark, tmp_path):
+    """Their files stay in the folder of an external table; types are those of the table, not those of the texts."""
+    name = "spark_catalog.default.dropped"
+    spark.sql(
+        f"CREATE TABLE {name} (id bigint COMMENT 'the key', zip string, town string) USING parquet "
+        f"PARTITIONED BY (zip, town) LOCATION '{tmp_path}/dropped'"
+    )
+    try:
+        rows = [(1, "01234", "O'Brien"), (2, "00007", "C:\\new=1"), (3, "5", None), (4, "6", None)]
+        spark.createDataFrame(rows, "id bigint, zip string, town string").write.insertInto(name)
+        spark.sql(f"ALTER TABLE {name} DROP PARTITION (zip = '5', town = NULL)")
+        assert len([*(tmp_path / "dropped").rglob("zip=5/*/*.parquet")]) == 1
+        spark_lake.sql("CALL system.snapshot('default.dropped', 'db.s')")
+        found = spark_lake.table("db.s")
+        assert found.to_spark().orderBy("id").collect() == spark.table(name).orderBy("id").collect()
+        assert found.schema.find_field("id").doc == "the key" and str(found.schema.find_type("zip")) == "string"
+        spark_lake.sql("CREATE TABLE db.u LIKE db.s")
+        spark_lake.sql("CALL system.add_files('db.u', 'default.dropped')")
+        assert spark_lake.table("db.u").scan().count() == 3
+    finally:
+        spark.sql(f"DROP TABLE {name}")
+
+
 def test_a_partition_in_another_folder_is_an_error(spark_lake, spark, spark_table, tmp_path):
     spark.sql(
         f"ALTER TABLE spark_catalog.default.{spark_table} ADD PARTITION (region = 'as') LOCATION '{tmp_path}/elsewhere'"

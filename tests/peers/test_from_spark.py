@@ -13,16 +13,20 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
+from pyspark.errors import PySparkException
 from pyspark.sql import functions
 
 import neve
 from neve.errors import NeveError
+from neve.io.parquet_footer import parse_statistics, read_footer
 from tests.peers.engine_comparison import SharedLake
 from tests.peers.spark import SparkSaid
 from tests.peers.test_definitions import definition
 from tests.support.coverage import IS_LONG
 from tests.support.spark_sessions import names_in
+from tests.support.tables import local
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "from-spark.md"
 ROW = re.compile(r"^\| (?P<typed>.+?) \| (?P<here>same|differs|no)\b", re.MULTILINE)
@@ -83,8 +87,9 @@ class Side:
             elif text.startswith("! drop "):
                 self.lake.drop_table(text.removeprefix("! drop "))
             elif text.startswith("! refused "):
-                with pytest.raises((NeveError, SparkSaid)):
+                with pytest.raises((NeveError, SparkSaid, PySparkException)) as refused:
                     self.sql(text.removeprefix("! refused "))
+                assert "pars" not in str(refused.value).lower()  # it was understood
             else:
                 found = self.python(text.removeprefix("> ")) if text.startswith("> ") else self.sql(text)
         assert found is not None
@@ -109,9 +114,10 @@ class Side:
         metadata = table.refresh().context.metadata
         rows = sorted(map(str, table.to_arrow().to_pylist()))
         defined = definition(metadata)
+        files = sorted({format_of(path) for path in table.inspect.data_files()["file_path"].to_pylist()})
         if (mapping := defined["properties"].get(NAME_MAPPING)) is not None:
             defined["properties"][NAME_MAPPING] = json.loads(mapping)
-        return self.masked([rows, defined, [s.summary.operation.value for s in metadata.snapshots if s.summary]])
+        return self.masked([rows, defined, files, [s.summary.operation.value for s in metadata.snapshots if s.summary]])
 
     def masked(self, value: Any) -> Any:
         """Replace what two tables cannot have in common: names, ids, the time of day, random parts of paths."""
@@ -131,6 +137,14 @@ class Side:
                 value = value.replace(str(snapshot_id), shown)
             return value.replace(self.name, "t").replace(str(self.own), "own")
         return ids.get(value, value) if isinstance(value, int) else value
+
+
+def format_of(path: str) -> tuple[str, bool]:
+    """How a data file is compressed, and whether it has a bloom filter."""
+    footer, size = pq.read_metadata(local(path)), Path(local(path)).stat().st_size
+    with Path(local(path)).open("rb") as stream:
+        chunks = parse_statistics(read_footer(stream, size, path))[0]
+    return footer.row_group(0).column(0).compression, any(chunk.bloom_filter_start for chunk in chunks)
 
 
 @pytest.fixture

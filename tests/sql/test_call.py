@@ -63,14 +63,23 @@ def test_arguments_are_constant_expressions(lake):
     assert lake.table("db.t").context.metadata.current_snapshot_id == first
     lake.sql(f"CALL system.set_current_snapshot('db' || '.t', {second} + 0)")
     assert lake.table("db.t").context.metadata.current_snapshot_id == second
-    for local in (
-        "current_timestamp() - INTERVAL 1 DAY",
-        "CAST(current_timestamp() AS timestamp_ntz) - INTERVAL 1 DAY",
+    for expired, moment in (  # the clock of the table is ten days ahead, and five days are the default
+        (False, "(current_timestamp() + INTERVAL 239 HOURS)"),
+        (False, "CAST(current_timestamp() AS timestamp_ntz) + INTERVAL 239 HOURS"),
+        (True, "CAST(current_timestamp() AS timestamp_ntz) + INTERVAL 241 HOURS"),
+        (True, "current_date() + 12"),
     ):
-        called = lake.sql(f"CALL system.expire_snapshots('db.t', {local})")
-        assert called.snapshot_ids == ()
-    with pytest.raises(UserError, match=r"Argument 'older_than' is .*; it must be a timestamp"):
-        lake.sql("CALL system.expire_snapshots('db.t', current_timestamp() - nothing)")
+        lake.sql("INSERT INTO db.t SELECT * FROM db.t LIMIT 1")
+        called = lake.sql(f"CALL system.expire_snapshots('db.t', {moment}, -(-1))")
+        assert bool(called.snapshot_ids) == expired
+    for wrong, message in (
+        ("current_timestamp() - nothing", "Argument 'older_than' is .*; it must be a timestamp"),
+        ("try_to_timestamp('2026-13-01')", "it has no value"),
+        ("map_concat(map('a', 1))", "Argument 'older_than' is .*; it must be a timestamp"),
+    ):
+        with pytest.raises(UserError, match=message):
+            lake.sql(f"CALL system.expire_snapshots('db.t', {wrong})")
+    lake.sql("CALL system.rewrite_data_files('db.t', where => concat('id', ' = ', 1))")
 
 
 @pytest.mark.parametrize(

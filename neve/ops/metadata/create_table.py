@@ -86,6 +86,10 @@ def schema_of(schema: SchemaLike, format_version: int) -> Schema:
         raise UserError(f"Cannot make a table of format version {format_version} from an Arrow schema: {e}") from e
 
 
-def columns_of(rows: DataFrame) -> SparkStruct:
+def columns_of(rows: DataFrame, *, with_comments: bool = False) -> SparkStruct:
     """Return the columns of a DataFrame; a table made of it takes nulls in all of them."""
-    return SparkStruct([StructField(f.name, f.dataType, True) for f in rows.schema.fields])
+    fields = [StructField(f.name, f.dataType, True) for f in rows.schema.fields]
+    for field, source in zip(fields, rows.schema.fields, strict=True):
+        if with_comments and "comment" in source.metadata:
+            field.metadata = {"comment": source.metadata["comment"]}
+    return SparkStruct(fields)

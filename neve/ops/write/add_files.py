@@ -85,6 +85,7 @@ class AddFiles(StageableVerb[AddFilesPlan, AddFilesResult]):
     check_duplicate_files: bool = True
     parallelism: int | None = None
     file_format: str | None = None
+    partition_folders: frozenset[str] | None = None  # below a folder: those whose files are taken; None: all
 
     title = "addition of files"
 
@@ -127,6 +128,10 @@ class AddFiles(StageableVerb[AddFilesPlan, AddFilesResult]):
         if isinstance(self.source, str | Path):
             root = _full_path(self.source, context.metadata.location)
             listing = list_files(context.io, root, follows_links=True)
+            if self.partition_folders is not None:
+                folders = pc.replace_substring_regex(listing["path"], r"/[^/]*$", "")
+                wanted = pa.array([f"{root}/{folder}" for folder in self.partition_folders], pa.string())
+                listing = listing.filter(pc.is_in(folders, value_set=wanted))
             return listing.sort_by("path"), root
         paths = [_full_path(path, context.metadata.location) for path in self.source]
         if repeated := [path for path, count in Counter(paths).items() if count > 1]:

@@ -22,6 +22,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path, PurePosixPath
 from urllib.parse import unquote, urlsplit
 
@@ -37,6 +38,7 @@ from neve.ops.metadata.drop_table import drop_table
 from neve.ops.results import AddFilesResult
 from neve.ops.write.add_files import AddFiles
 from neve.plan.partition_folders import FILE_FORMATS
+from neve.run.spark.catalog_tables import SparkTable
 from neve.run.spark.session import quiet_errors
 
 SNAPSHOT_PROPERTIES = {"gc.enabled": "false", "snapshot": "true"}  # those that Iceberg sets
@@ -62,16 +64,33 @@ def snapshot_folder(
             partition_names = _partition_names(rows, folder)
     except (PySparkException, Py4JJavaError) as e:  # PySpark leaves errors of tasks as they are
         raise UserError(f"Cannot find the columns of the {file_format} files in {folder}: {_reason(e)}") from e
+    source_table = SparkTable(rows, file_format, folder, tuple(partition_names))
+    return snapshot_spark_table(
+        lake, source_table, name, location=location, properties=properties, parallelism=parallelism
+    )
+
+
+def snapshot_spark_table(
+    lake: LakeContext,
+    source: SparkTable,
+    name: str | tuple[str, ...],
+    *,
+    location: str | None = None,
+    properties: Mapping[str, str] | None = None,
+    parallelism: int | None = None,
+) -> tuple[TableContext, AddFilesResult]:
+    """Create a table with the columns, the partitions and the files of a table of Spark."""
     created = create_table(
         lake,
         name,
-        columns_of(rows),
-        identity_terms(partition_names),
+        columns_of(source.rows, with_comments=True),
+        identity_terms(source.partition_columns),
         location=location,
         properties={**SNAPSHOT_PROPERTIES, **(properties or {})},
     )
     with dropped_without_files(created):
-        added = AddFiles(created, source=folder, file_format=file_format, parallelism=parallelism).execute()
+        verb = AddFiles(created, source=source.folder, file_format=source.file_format, parallelism=parallelism)
+        added = replace(verb, partition_folders=source.partition_folders).execute()
     return created.refreshed(), added
 
 

@@ -38,7 +38,12 @@ class ArrowFlavor(Enum):
 
 
 # In the order, and with the mark, by which Spark knows variants. Arrow's own variants are the same without the mark.
-VARIANT = pa.struct([pa.field("value", pa.binary()), pa.field("metadata", pa.binary(), metadata={"variant": "true"})])
+VARIANT = pa.struct(
+    [
+        pa.field("value", pa.binary(), nullable=False),
+        pa.field("metadata", pa.binary(), nullable=False, metadata={"variant": "true"}),
+    ]
+)
 
 _EXACT_TYPES: dict[type[ice.IcebergType], pa.DataType] = {
     ice.BooleanType: pa.bool_(),

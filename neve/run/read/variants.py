@@ -69,7 +69,7 @@ def _put_together(columns: Mapping[str, pa.Array], metadata: Sequence[bytes]) ->
     untyped: Values = columns["value"].cast(pa.binary()).to_pylist() if "value" in columns else [None] * len(metadata)
     if "typed_value" not in columns:
         return untyped
-    typed = columns["typed_value"]
+    typed = _plain(columns["typed_value"])
     if at.is_struct(typed.type):
         return _merge_objects(typed, untyped, metadata)
     encoded = _encode_lists(typed, metadata) if at.is_list(typed.type) else encode_column(typed)
@@ -101,6 +101,18 @@ def _encode_lists(typed: pa.ListArray, metadata: Sequence[bytes]) -> Values:
     lists = ([_NULL if value is None else value for value in values[a:b]] for a, b in pairwise([0, *ends]))
     is_valid = typed.is_valid().to_pylist()
     return [_encode_list(each) if valid else None for each, valid in zip(lists, is_valid, strict=True)]
+
+
+def _plain(values: pa.Array) -> pa.Array:
+    """Return values without the dictionaries, views and long offsets that a note in the file may ask Arrow for."""
+    kind = values.type
+    if at.is_dictionary(kind):
+        return _plain(values.dictionary_decode())
+    if at.is_list_view(kind) or at.is_large_list_view(kind) or at.is_large_list(kind):
+        return values.cast(pa.list_(kind.value_field))
+    if at.is_large_string(kind) or at.is_string_view(kind):
+        return values.cast(pa.string())
+    return values.cast(pa.binary()) if at.is_large_binary(kind) or at.is_binary_view(kind) else values
 
 
 def _children(group: pa.StructArray) -> dict[str, pa.Array]:
@@ -201,7 +213,7 @@ def _fields_of_object(value: bytes, metadata: bytes) -> dict[str, bytes]:
     offsets = list(_numbers(value, start + count * id_width, offset_width, count + 1))
     data = start + count * id_width + (count + 1) * offset_width
     ends = dict(pairwise(sorted(offsets)))  # fields need not be stored in the order of their names
-    names = list(_field_numbers(metadata))
+    names = _field_names(metadata)
     if len(value) < data + max(offsets, default=0) or max(ids, default=-1) >= len(names):
         raise pa.ArrowInvalid("an object ends too early, or has fields that its metadata lacks")
     return {names[i]: value[data + at : data + ends.get(at, at)] for i, at in zip(ids, offsets, strict=False)}
@@ -210,6 +222,12 @@ def _fields_of_object(value: bytes, metadata: bytes) -> dict[str, bytes]:
 @lru_cache(1024)  # most rows have the fields of others
 def _field_numbers(metadata: bytes) -> dict[str, int]:
     """Return the numbers of the names in the metadata of a variant."""
+    return {name: number for number, name in enumerate(_field_names(metadata))}
+
+
+@lru_cache(1024)
+def _field_names(metadata: bytes) -> tuple[str, ...]:
+    """Return the names in the metadata of a variant, which may have one twice."""
     width = (metadata[0] >> 6 & 3) + 1 if metadata else 1
     count = int.from_bytes(metadata[1 : 1 + width], "little")
     data = 1 + width * (count + 2)
@@ -217,7 +235,7 @@ def _field_numbers(metadata: bytes) -> dict[str, int]:
     if len(metadata) < data + max(offsets):
         raise pa.ArrowInvalid("the metadata of a variant ends too early")
     try:
-        return {metadata[data + a : data + b].decode(): number for number, (a, b) in enumerate(pairwise(offsets))}
+        return tuple(metadata[data + a : data + b].decode() for a, b in pairwise(offsets))
     except UnicodeDecodeError as error:
         raise pa.ArrowInvalid(f"a name of a field of a variant is no text: {error}") from None
 

@@ -147,8 +147,8 @@ def stream_batches(rows: DataFrame) -> pa.RecordBatchReader:
     parts = map_in_arrow(rows, encode, "rows binary").toLocalIterator(prefetchPartitions=True)
 
     def read(data: bytes) -> pa.Table:
-        columns = zip(from_ipc(data).columns, schema.types, strict=True)
-        return pa.table([with_required_fields(column).cast(kind) for column, kind in columns], schema=schema)
+        columns = zip(from_ipc(data).columns, schema, strict=True)
+        return pa.table([with_required_fields(c, field.name).cast(field.type) for c, field in columns], schema=schema)
 
     tables = (read(part.rows) for part in parts)
     return pa.RecordBatchReader.from_batches(schema, (batch for table in tables for batch in table.to_batches()))

@@ -134,7 +134,7 @@ def create_dataframe(spark: SparkSession, table: pa.Table) -> DataFrame:
     rows = table if table.num_rows else table.schema.empty_table()  # Spark fails on columns without any chunk
     for at, field in enumerate(fields):
         if has_required_fields(field.dataType):  # Spark casts the columns, which fails on null structs
-            rows = rows.set_column(at, rows.field(at), with_required_fields(rows.column(at)))
+            rows = rows.set_column(at, rows.field(at), with_required_fields(rows.column(at), field.name))
     try:
         return spark.createDataFrame(rows, sp.StructType(fields))
     except (PySparkException, pa.ArrowException) as e:

@@ -120,11 +120,14 @@ def _value_bytes(values: pa.Array) -> pa.Array:
 
 
 def map_pairs(values: pa.MapArray) -> pa.ListArray:
-    """Return maps as lists of structs. Arrow's cast would not do: it refuses null structs with required fields."""
+    """Return maps as lists of structs."""
     fields = [values.type.key_field, values.type.item_field]
-    pairs = pa.StructArray.from_arrays([values.keys, values.items], fields=fields)
-    kind = pa.list_(pa.field("entries", pairs.type, nullable=False))
-    return pa.Array.from_buffers(kind, len(values), values.buffers()[:2], -1, values.offset, [pairs])
+    kind = pa.list_(pa.field("entries", pa.struct(fields), nullable=False))
+    try:
+        return values.cast(kind)
+    except pa.ArrowInvalid:  # Arrow casts no null structs with required fields
+        pairs = pa.StructArray.from_arrays([values.keys, values.items], fields=fields)
+        return pa.Array.from_buffers(kind, len(values), values.buffers()[:2], -1, values.offset, [pairs])
 
 
 def unwrap_values(values: pa.Array) -> pa.Array:

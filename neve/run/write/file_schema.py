@@ -11,9 +11,8 @@ from pyiceberg import types as ice
 from pyiceberg.schema import Schema
 
 from neve.errors import UnsupportedFeature
-from neve.model.v3_types import VariantType
 from neve.run.read.metadata_columns import LAST_UPDATED, ROW_ID
-from neve.run.read.types import VARIANT, arrow_type
+from neve.run.read.types import arrow_type
 
 _FIELD_ID = b"PARQUET:field_id"
 
@@ -71,6 +70,4 @@ def _arrow_file_type(kind: ice.IcebergType, where: str) -> pa.DataType:
             )
         case ice.UUIDType():
             return pa.uuid()
-        case VariantType():
-            return pa.struct([part.with_nullable(False) for part in VARIANT])
     return arrow_type(kind)

@@ -115,12 +115,12 @@ class LeafColumn:
 
     @property
     def parts(self) -> int:
-        """The number of columns, this one and those after it, that store the values; the first has the metrics."""
-        return VARIANT.num_fields if isinstance(self.kind, VariantType) and self.path[-1] == VARIANT[0].name else 1
+        """The number of columns that store the values, beginning with this one; variants have two, others one."""
+        return VARIANT.num_fields if isinstance(self.kind, VariantType) else 1
 
     @property
     def has_metrics(self) -> bool:
-        """True if metrics are recorded for the column."""
+        """True if metrics are recorded for the column: of several with the same values, for the first."""
         is_first = not isinstance(self.kind, VariantType) or self.path[-1] == VARIANT[0].name
         return is_first and self.is_table_column
 
@@ -266,7 +266,8 @@ def leaf_values(rows: pa.Table, path: Sequence[str]) -> Any:
     values = rows.column(path[0])
     for step in path[1:]:
         if pa.types.is_map(values.type):
-            pairs = pa.chunked_array([map_pairs(chunk).flatten() for chunk in getattr(values, "chunks", [values])])
+            kind = pa.struct([values.type.key_field, values.type.item_field])
+            pairs = pa.chunked_array([map_pairs(each).flatten() for each in getattr(values, "chunks", [values])], kind)
             values = pc.struct_field(pairs, [step])  # a bare name could be parsed as a path
         elif pa.types.is_list(values.type):
             values = pc.list_flatten(values)

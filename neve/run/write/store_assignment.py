@@ -44,33 +44,48 @@ def fill_nulls(values: pa.Array) -> pa.Array:
     return pa.concat_arrays([values, _zero_value(values.type)]).take(indices)
 
 
-def with_required_fields(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Return a column with placeholders in required fields of null structs: otherwise Arrow's casts fail on them."""
-    return pa.chunked_array([_fill_required_fields(chunk) for chunk in column.chunks], column.type)
+def with_required_fields(column: pa.ChunkedArray, where: str) -> pa.ChunkedArray:
+    """Return a column with placeholders in required fields of null structs: otherwise Arrow's casts fail on them.
+
+    A null in a required field of a struct that is not null is an error.
+    """
+    return pa.chunked_array([_fill_required_fields(chunk, where) for chunk in column.chunks], column.type)
 
 
-def _fill_required_fields(values: pa.Array) -> pa.Array:
+def _fill_required_fields(values: pa.Array, where: str) -> pa.Array:
     kind = values.type
     if pa.types.is_struct(kind):
-        children = [_fill_required_fields(values.field(i)) for i in range(kind.num_fields)]
-        filled = [child if field.nullable else fill_nulls(child) for field, child in zip(kind, children, strict=True)]
-        return pa.StructArray.from_arrays(filled, fields=list(kind), mask=values.is_null())
-    if pa.types.is_list(kind) or pa.types.is_map(kind):
-        items = values.values if pa.types.is_list(kind) else map_pairs(values).values
-        buffers = values.buffers()[:2]
-        return pa.Array.from_buffers(kind, len(values), buffers, -1, values.offset, [_fill_required_fields(items)])
+        children = []
+        for field, child in zip(kind, values.flatten(), strict=True):  # null where the struct is null
+            name = _qualified_name(where, field.name)
+            filled = _fill_required_fields(child, name)
+            if not field.nullable and child.null_count:
+                refuse_nulls(pc.any(pc.and_(child.is_null(), values.is_valid())).as_py(), name)
+                filled = fill_nulls(filled)
+            children.append(filled)
+        return pa.StructArray.from_arrays(children, fields=list(kind), mask=values.is_null())
+    if pa.types.is_map(kind) or any(is_list(kind) for is_list in _LIST_TYPES[:2]):
+        items = map_pairs(values).values if pa.types.is_map(kind) else values.values
+        filled = _fill_required_fields(items, f"{where}.element")
+        return pa.Array.from_buffers(kind, len(values), values.buffers()[:2], -1, values.offset, [filled])
     return values
 
 
-def _zero_value(kind: pa.DataType) -> pa.Array:
+def _zero_value(kind: pa.DataType) -> pa.Array:  # noqa: PLR0911 - one for each kind of type
     """Return one value of a type that is not null: zeros, or empty."""
     if isinstance(kind, pa.BaseExtensionType):
         return pa.ExtensionArray.from_storage(kind, _zero_value(kind.storage_type))
     if pa.types.is_struct(kind):
         return pa.StructArray.from_arrays([_zero_value(f.type) for f in kind], fields=list(kind))
-    if pa.types.is_list(kind) or pa.types.is_map(kind):
+    if pa.types.is_fixed_size_list(kind):
+        return pa.FixedSizeListArray.from_arrays(
+            _zero_value(kind.value_type).take(pa.repeat(0, kind.list_size)), type=kind
+        )
+    if pa.types.is_nested(kind):  # lists and maps
         return pa.array([[]], kind)
-    if pa.types.is_string(kind) or pa.types.is_binary(kind):
+    if pa.types.is_dictionary(kind):
+        return _zero_value(kind.value_type).cast(kind)
+    if kind.has_variadic_buffers or kind.num_buffers == 3:  # texts and bytes
         return pa.array([b""], pa.binary()).cast(kind)
     return pa.Array.from_buffers(kind, 1, [None, pa.py_buffer(bytes(max(kind.bit_width // 8, 1)))])
 

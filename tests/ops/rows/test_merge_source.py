@@ -328,3 +328,21 @@ def test_null_structs_with_required_fields(spark_lake: neve.Lake):
         {"id": 2, "s": {"x": 8}, "m": None},
         {"id": 3, "s": None, "m": [("a", {"x": 1}), ("b", None)]},
     ]
+
+
+def test_a_null_in_a_required_field_is_an_error(spark_lake: neve.Lake):
+    parts = "s struct<x: int NOT NULL>, m map<string, struct<x: int NOT NULL>>"
+    table = spark_lake.create_table("db.t", f"id bigint, {parts}", format_version=3)
+    fields = pa.struct([pa.field("x", pa.int32())])
+    for name, value, kind in (("s", {"x": None}, fields), ("m", [("a", {"x": None})], pa.map_(pa.string(), fields))):
+        with pytest.raises(UserError, match="Null in required"):
+            upserted(table, pa.table({"id": [1], "s": pa.nulls(1), "m": pa.nulls(1)} | {name: pa.array([value], kind)}))
+
+
+def test_required_texts_of_null_structs(spark_lake: neve.Lake):
+    table = spark_lake.create_table("db.t", "id bigint, s struct<x: string NOT NULL>", format_version=3)
+    kind = pa.struct([pa.field("x", pa.large_string(), nullable=False)])
+    texts = pa.array(["", "b"], pa.large_string())
+    values = pa.StructArray.from_arrays([texts], fields=list(kind), mask=pa.array([True, False]))
+    upserted(table, pa.table({"id": [1, 2], "s": values}))
+    assert sorted_rows(table.refresh()) == [{"id": 1, "s": None}, {"id": 2, "s": {"x": "b"}}]

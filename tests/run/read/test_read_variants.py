@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.types import VariantVal
 
 from neve.run.read.types import VARIANT
 from neve.run.read.variants import read_variants
@@ -110,6 +111,35 @@ def test_values_of_all_types(spark: SparkSession, tmp_path: Path):
     table = written(spark.sql(TYPED), tmp_path / "files", None)
     assert "typed_value" in str(table.schema)
     assert_same(spark, tmp_path / "files", table)
+
+
+def test_names_may_be_twice_in_the_metadata():
+    """Objects name their fields by numbers, and two numbers may have one name."""
+    metadata, value = b"\x01\x04\x00\x01\x02\x03\x04aacb", b"\x02\x01\x02\x00\x02\x0c\x07"
+    kind = pa.struct({"metadata": pa.binary(), "value": pa.binary(), "typed_value": pa.struct({"b": PART})})
+    group = {"metadata": metadata, "value": value, "typed_value": {"b": {"typed_value": 5}}}
+    [found] = read_variants(pa.array([group], kind)).to_pylist()
+    assert VariantVal(found["value"], found["metadata"]).toJson() == '{"b":5,"c":7}'
+
+
+@pytest.mark.parametrize(
+    ("kind", "values", "expected"),
+    [
+        (pa.large_string(), ["é"], '"é"'),
+        (pa.string_view(), ["a longer text than twelve"], '"a longer text than twelve"'),
+        (pa.large_binary(), [b"abc"], '"YWJj"'),
+        (pa.dictionary(pa.int8(), pa.string()), ["x"], '"x"'),
+        (pa.large_list(PART), [[{"typed_value": 1}, {"value": b"\x04"}]], "[1,true]"),
+    ],
+    ids=["large text", "text view", "large bytes", "dictionary", "large list"],
+)
+def test_types_that_a_note_in_the_file_asks_for(kind: pa.DataType, values: list[Any], expected: str):
+    typed = (
+        pa.array(values, pa.string()).dictionary_encode() if pa.types.is_dictionary(kind) else pa.array(values, kind)
+    )
+    group = pa.StructArray.from_arrays([pa.array([b"\x01\x00\x00"]), typed], ["metadata", "typed_value"])
+    [found] = read_variants(group).to_pylist()
+    assert json.loads(VariantVal(found["value"], found["metadata"]).toJson()) == json.loads(expected)
 
 
 def test_damaged_values_are_one_error():
