@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from itertools import count
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote, urlsplit
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -26,7 +27,6 @@ from tests.peers.spark import SparkSaid
 from tests.peers.test_definitions import definition
 from tests.support.coverage import IS_LONG
 from tests.support.spark_sessions import names_in
-from tests.support.tables import local
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "from-spark.md"
 ROW = re.compile(r"^\| (?P<typed>.+?) \| (?P<here>same|differs|no)\b", re.MULTILINE)
@@ -141,10 +141,11 @@ class Side:
 
 def format_of(path: str) -> tuple[str, bool]:
     """How a data file is compressed, and whether it has a bloom filter."""
-    footer, size = pq.read_metadata(local(path)), Path(local(path)).stat().st_size
-    with Path(local(path)).open("rb") as stream:
-        chunks = parse_statistics(read_footer(stream, size, path))[0]
-    return footer.row_group(0).column(0).compression, any(chunk.bloom_filter_start for chunk in chunks)
+    file = Path(unquote(urlsplit(path).path))
+    with file.open("rb") as stream:
+        chunks = parse_statistics(read_footer(stream, file.stat().st_size, path))[0]
+    compression = pq.read_metadata(file).row_group(0).column(0).compression
+    return compression, any(chunk.bloom_filter_start for chunk in chunks)
 
 
 @pytest.fixture
@@ -167,7 +168,7 @@ def sides(shared_lake: SharedLake, tmp_path: Path) -> Iterator[list[Side]]:
         own = tmp_path / engine
         own.mkdir()
         sides.append(Side(lake, f"f{next(NAMES)}_{engine}", tmp_path / "files", own, run_sql, run_python))
-        properties = "TBLPROPERTIES ('format-version' = '2')"
+        properties = "TBLPROPERTIES ('format-version' = '2', 'write.parquet.compression-codec' = 'zstd')"
         lake.sql(f"CREATE TABLE from_spark.{sides[-1].name} {COLUMNS} PARTITIONED BY (region) {properties}")
         for rows in ROWS:
             lake.sql(f"INSERT INTO from_spark.{sides[-1].name} VALUES {rows}")
