@@ -112,7 +112,7 @@ tools: $(READY)
 	$(BIN)/uv pip install --quiet --python .venv-tools/bin/python --require-hashes -r requirements-tools.lock
 	$(BIN)/uv pip install --quiet --python .venv-tools/bin/python --no-deps -e .
 	.venv-tools/bin/pytest -q --noconftest -p no:warnings tests/session_catalog/test_dbt.py
-	.venv-tools/bin/pytest -q --noconftest -p no:warnings tests/session_catalog/test_notebook.py
+	.venv-tools/bin/pytest -q --noconftest -p no:warnings tests/session_catalog/test_sql_magic.py
 
 # Pin all dependencies again, for all platforms and Python versions.
 lock:
