@@ -22,7 +22,7 @@ from neve.run.read.types import VARIANT
 Values = list[bytes | None]  # encoded variants; None where there is none
 
 # The encoding: the two lowest bits of the first byte are the kind of a value, the others depend on it.
-_PRIMITIVE, _SHORT_TEXT, _OBJECT, _LIST = range(4)
+_SHORT_TEXT, _OBJECT, _LIST = 1, 2, 3  # 0: a primitive value
 _NULL, _TRUE, _FALSE, _TEXT, _BYTES = b"\x00", b"\x04", b"\x08", b"\x40", b"\x3c"
 _MAX_SHORT_TEXT, _MAX_SMALL_COUNT = 63, 255
 _DECIMALS = ((9, 8, 4), (18, 9, 8), (38, 10, 16))  # digits up to which a kind of decimal is used, its number, its bytes
@@ -52,9 +52,14 @@ def is_whole_variant(kind: pa.DataType) -> bool:
     return is_struct and all(at.is_binary(field.type) or at.is_large_binary(field.type) for field in kind)
 
 
+def children_by_name(values: pa.StructArray) -> dict[str, pa.Array]:
+    """Return the columns of a struct, which are null where the struct is null."""
+    return dict(zip((field.name for field in values.type), values.flatten(), strict=True))
+
+
 def read_variants(group: pa.StructArray) -> pa.StructArray:
     """Return the whole variants of a column of a file."""
-    columns = dict(zip((field.name for field in group.type), group.flatten(), strict=True))
+    columns = children_by_name(group)
     metadata = columns["metadata"].cast(pa.binary())
     if "typed_value" in columns:
         whole = _put_together(columns, metadata.fill_null(b"").to_pylist())
@@ -80,10 +85,7 @@ def _put_together(columns: Mapping[str, pa.Array], metadata: Sequence[bytes]) ->
 
 def _merge_objects(typed: pa.StructArray, untyped: Values, metadata: Sequence[bytes]) -> Values:
     """Return objects whose fields are in columns of their own, and in part in an object beside them."""
-    columns = {
-        field.name: _put_together(_children(column), metadata)
-        for field, column in zip(typed.type, typed.flatten(), strict=True)
-    }
+    columns = {name: _put_together(_children(column), metadata) for name, column in children_by_name(typed).items()}
     is_object, merged = typed.is_valid().to_pylist(), list(untyped)
     for row, rest in enumerate(untyped):
         if is_object[row]:
@@ -118,7 +120,7 @@ def _plain(values: pa.Array) -> pa.Array:
 def _children(group: pa.StructArray) -> dict[str, pa.Array]:
     if not at.is_struct(group.type):
         raise pa.ArrowInvalid("a part of a shredded variant is no group")
-    return dict(zip((field.name for field in group.type), group.flatten(), strict=True))
+    return children_by_name(group)
 
 
 # -- values of one type ------------------------------------------------------------------------------------------------

@@ -21,7 +21,7 @@ from pyiceberg.types import IcebergType, ListType, MapType, NestedField, StructT
 
 from neve.errors import UnknownName, UserError
 from neve.model.v3_types import VariantType
-from neve.run.read.variants import is_whole_variant
+from neve.run.read.variants import children_by_name, is_whole_variant
 from neve.run.write.conversions import convert_values, is_convertible, map_pairs, unwrap_type, unwrap_values
 from neve.run.write.file_schema import arrow_file_field, stored_fields
 
@@ -230,7 +230,7 @@ def _assign_map(values: pa.MapArray, target: MapType, kind: pa.MapType, where: s
 
 
 def _assign_variants(values: pa.StructArray, kind: pa.StructType, where: str) -> pa.Array:
-    children = dict(zip((f.name for f in values.type), values.flatten(), strict=True))
+    children = children_by_name(values)
     parts = [children[f.name].cast(f.type) for f in kind]
     for part in parts:
         refuse_nulls(pc.sum(pc.and_(part.is_null(), values.is_valid())).as_py(), where)
