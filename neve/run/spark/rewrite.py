@@ -17,7 +17,6 @@ from dataclasses import dataclass, replace
 from functools import reduce
 from itertools import chain
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -27,11 +26,10 @@ from pyspark.sql.pandas.functions import arrow_udf
 
 from neve.errors import UnsupportedFeature
 from neve.plan.rewrite_plan import FileGroup
-from neve.run.change_tally import CLAUSE_COLUMN, POSITION_COLUMN, Effects
+from neve.run.change_tally import Effects
 from neve.run.read.tasks import build_task_table, group_count, split_large_files
 from neve.run.read.types import first_column_rounded_by_spark
 from neve.run.row_checksum import Checksum
-from neve.run.spark.arrow_exchange import to_ipc
 from neve.run.spark.arrow_job import run_in_arrow
 from neve.run.spark.column_exchange import ColumnExchange, RowSource
 from neve.run.spark.distribution import (
@@ -42,6 +40,7 @@ from neve.run.spark.distribution import (
     shuffle_options,
     sort_globally,
 )
+from neve.run.spark.file_shares import GROUP_COLUMN, FileShares
 from neve.run.spark.read import read_dataframe
 from neve.run.spark.session import task_slots
 from neve.run.spark.store_assignment import assign_dataframe
@@ -57,14 +56,12 @@ from neve.run.spark.writing_job import (
 from neve.run.table_facts import TableFacts
 from neve.run.write.data_files import write_batches
 from neve.run.write.partitioning import FileNames
-from neve.run.write.patch import FILE_TASK_COLUMN, Patch
+from neve.run.write.patch import Patch
 from neve.run.write.rolling_writer import WrittenFile
 from neve.run.write.store_assignment import assign_rows
 from neve.run.write.target import WriteTarget
 from neve.run.zorder import z_keys
 
-_TASK, _GROUP = "__neve_task", "__neve_group"
-_TASK_COLUMNS = [POSITION_COLUMN, CLAUSE_COLUMN, FILE_TASK_COLUMN, _GROUP]  # what a task that reads files gets
 _EXCHANGE_SPLIT_BYTES = 64 << 20  # of files that a task reads and splits by partition
 _NO_EFFECTS = Effects((), ())
 _CHECKSUM_FIELDS = [("rows", pa.int64()), ("total", pa.string())]
@@ -116,13 +113,12 @@ class RewriteJob:
         targets = {group.group_id: self._target_of(group) for group in groups}
         task = self._reading_task({group: target.only_partition for group, target in targets.items()})
         targets[groups[0].group_id].check()
+        shares = _shares_of_groups(groups)
         if self._is_local(groups):
-            inputs = [[rows] for rows in _task_inputs(*_task_table_of(groups))]
+            inputs = [[rows] for rows in shares.inputs()]
             outputs = run_tasks_in_process(inputs, task, self.target, task_slots(self.spark))
         else:
-            outputs = run_writing_job(
-                self._spread_tasks(*_task_table_of(groups)), task, self.target, {}, holds_rows=False
-            )
+            outputs = run_writing_job(shares.spread(self.spark), task, self.target, {}, holds_rows=False)
         by_group: dict[int | None, list[TaskOutput]] = defaultdict(list)
         for output in outputs:
             by_group[None if output.note is None else output.note["group"][0].as_py()].append(output)
@@ -139,11 +135,11 @@ class RewriteJob:
 
     def _exchange_rows(self, groups: Sequence[FileGroup]) -> RewrittenGroups:
         exchange = ColumnExchange(self.target, self._row_source(), self._describe_function())
-        tasks = _exchange_tasks(groups)
+        shares = _shares_of_exchange(groups)
         if self._is_local(groups):
-            outputs = exchange.run_in_process(_task_inputs(*tasks), task_slots(self.spark), self.spark)
+            outputs = exchange.run_in_process(shares.inputs(), task_slots(self.spark), self.spark)
         else:
-            outputs = exchange.run(self._spread_tasks(*tasks), holds_rows=False)
+            outputs = exchange.run(shares.spread(self.spark), holds_rows=False)
         return self._collect_groups(tuple(groups), outputs)
 
     def _is_local(self, groups: Sequence[FileGroup]) -> bool:
@@ -196,7 +192,7 @@ class RewriteJob:
             if first is None:
                 return [], None
             notes: list[pa.Table] = []
-            group = first.column(_GROUP)[0].as_py()
+            group = first.column(GROUP_COLUMN)[0].as_py()
             target = replace(job_target, only_partition=partitions[group])
             files = write_batches(source(chain([first], filled), notes), target, names, is_clustered=False)
             files, note = files_with_note(files, describe_files, target)
@@ -259,57 +255,26 @@ class RewriteJob:
         lineage = ("_row_id", "_last_updated_sequence_number") if self.target.options.row_lineage else ()
         return assign_dataframe(read_dataframe(self.spark, group.scan, self.facts, lineage), self.target.file_schema)
 
-    def _spread_tasks(self, table: pa.Table, count: int) -> DataFrame:
-        spread = self.spark.createDataFrame(table).repartitionById(max(count, 1), F.col(_TASK).cast("int"))
-        return spread.sortWithinPartitions("place").select(*_TASK_COLUMNS)
 
-
-def _task_table_of(groups: Sequence[FileGroup]) -> tuple[pa.Table, int]:
-    """Return one row per file or part of a file, in tasks of its group, and the number of tasks."""
-    tables, count = [], 0
+def _shares_of_groups(groups: Sequence[FileGroup]) -> FileShares:
+    """Share out the files of each group to tasks of its own."""
+    shares, count = [], 0
     for group in groups:
         parts = split_large_files(_file_tasks(group), group.split_size)
-        tables.append(_task_table(parts, group.output_files, count, group.group_id))
-        count = int(tables[-1][_TASK].to_numpy().max(initial=count - 1)) + 1
-    return pa.concat_tables(tables), count
+        shares.append(FileShares.of(parts, group.output_files, count, group.group_id))
+        count = shares[-1].count
+    return FileShares.concat(shares)
 
 
-def _exchange_tasks(groups: Sequence[FileGroup]) -> tuple[pa.Table, int]:
-    """Return one row per file or part of a file, for as many tasks as the bytes of all groups are worth."""
+def _shares_of_exchange(groups: Sequence[FileGroup]) -> FileShares:
+    """Share out the files of all groups to as many tasks as their bytes are worth."""
     parts = split_large_files(pa.concat_tables([_file_tasks(group) for group in groups]), _EXCHANGE_SPLIT_BYTES)
-    count = group_count(parts["file_size_in_bytes"].to_numpy() // parts["parts"].to_numpy())
-    return _task_table(parts, count), count
-
-
-def _task_inputs(table: pa.Table, count: int) -> list[pa.RecordBatch]:
-    """Return what each task gets, in this process."""
-    rows = table.select(_TASK_COLUMNS).combine_chunks().to_batches()[0]
-    return [rows.filter(pc.equal(table[_TASK].combine_chunks(), task)) for task in range(count)]
+    return FileShares.of(parts, group_count(parts["file_size_in_bytes"].to_numpy() // parts["parts"].to_numpy()))
 
 
 def _file_tasks(group: FileGroup) -> pa.Table:
-    return build_task_table(group.files, group.scan.deletes, group.scan.attached)
-
-
-def _task_table(parts: pa.Table, count: int, first: int = 0, group_id: int = 0) -> pa.Table:
-    """Combine files and parts of files to at most `count` tasks of about the same size, numbered from `first` on."""
-    sizes = parts["file_size_in_bytes"].to_numpy() // parts["parts"].to_numpy()
-    # Neighbours go to the same task: the middle of each part decides, as a share of the total size.
-    middle = np.cumsum(sizes) - sizes / 2
-    share = (middle * count // max(float(sizes.sum()), 1.0)).astype(np.int64)
-    number = first + np.unique(np.minimum(share, count - 1), return_inverse=True)[1]
-    with_vector = parts.append_column("vector", pa.nulls(len(parts), pa.binary()))
-    rows = parts.num_rows
-    return pa.table(
-        {
-            _TASK: pa.array(number, pa.int32()),
-            "place": pa.array(np.arange(rows), pa.int64()),
-            _GROUP: pa.array(np.full(rows, group_id), pa.int32()),
-            POSITION_COLUMN: pa.array(np.full(rows, -1), pa.int64()),
-            CLAUSE_COLUMN: pa.array(np.full(rows, -1), pa.int32()),
-            FILE_TASK_COLUMN: pa.array([to_ipc(with_vector.slice(at, 1)) for at in range(rows)], pa.binary()),
-        }
-    )
+    tasks = build_task_table(group.files, group.scan.deletes, group.scan.attached)
+    return tasks.append_column("vector", pa.nulls(len(tasks), pa.binary()))
 
 
 def _checksum_of_files(files: Sequence[WrittenFile], target: WriteTarget) -> Checksum:
