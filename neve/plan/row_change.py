@@ -24,6 +24,7 @@ from neve.display.html import ExplainMixin
 from neve.model.pyiceberg_private import fields_by_id
 from neve.plan.file_filter import RowFilter
 from neve.plan.ranges import Mask
+from neve.plan.row_estimate import RowEstimate
 from neve.plan.scan import ScanPlan
 from neve.predicate import Predicate
 from neve.predicate.normalize import normalize_and_bind
@@ -78,6 +79,7 @@ class ChangePlan(ExplainMixin):
     reads_itself: bool = False  # a subquery reads the table that is changed
     notes: tuple[str, ...] = ()
     judge: Judge = Judge("spark")
+    expected: RowEstimate | None = None  # of the rows that match, where statistics of the table allow it
 
     @property
     def snapshot_id(self) -> int | None:
@@ -119,6 +121,8 @@ class ChangePlan(ExplainMixin):
                 f"  undecided  {plural(filter_stats.fail_open_files, 'file')} of "
                 f"{plural(filter_stats.fail_open_partitions, 'partition')} not evaluated, so read"
             )
+        if self.expected is not None:
+            yield f"  expects    {self.expected}"
         if self.judge.reason and len(self.read.files):
             name = "Arrow, in this process" if self.judge.engine == "arrow" else "Spark"
             yield f"  judge      {name}: {self.judge.reason}"

@@ -45,6 +45,7 @@ from neve.ops.rows.statement import RowStatement
 from neve.ops.rows.target_rows import exact_condition, resolve_subqueries
 from neve.ops.verb import Execution
 from neve.plan.row_change import ChangePlan
+from neve.plan.row_estimate import count_distinct_values, estimate_rows_with_keys
 from neve.predicate import parse
 from neve.predicate.column_names import find_equalities
 from neve.predicate.sql_features import features_of
@@ -185,7 +186,9 @@ class Merge(RowStatement[MergeResult]):
                 *(() if source.is_deterministic else ("the source is not deterministic, so it is computed only once",)),
             ),
         )
-        return plan, keys, is_pruned
+        distinct = {} if keys is None else keys.distinct_values
+        expected = estimate_rows_with_keys(distinct, context.metadata, read.snapshot_id)
+        return replace(plan, expected=expected), keys, is_pruned
 
     def _target_filter(self, context: TableContext, source: MergeSource) -> tuple[BooleanExpression, SourceKeys | None]:
         """Return a filter for the rows of the table that can match, and the keys of the source if they are usable."""
@@ -203,7 +206,8 @@ class Merge(RowStatement[MergeResult]):
             has_other_tables=True,
         )
         equalities, are_all = find_equalities(self.on, target)
-        keys = source.keys(equalities, schema, other, are_all=are_all)
+        counts = count_distinct_values(context.metadata)
+        keys = source.keys(equalities, schema, other, are_all=are_all, distinct_values=counts)
         return (on.expression if keys is None else And(on.expression, keys.file_filter)), keys
 
     def _schema_change(self, context: TableContext, source: MergeSource) -> SchemaChange | None:

@@ -58,6 +58,7 @@ SOURCE_ROW = "__neve_source_row"  # a number for each row
 _MAX_LISTED_KEYS = 200  # up to this many distinct keys are listed; more become a range
 _MAX_BROADCAST_BYTES = 32 << 20  # of a source that every task may hold, by Spark's estimate
 _MIN_TASK_BYTES = 8 << 20  # of a source that a task may return; an estimate can be wrong, and there are many tasks
+_MAX_LOOKUP_SHARE = 0.5  # of the target's keys that are in the source: with more, a lookup rules out too few rows
 _MIN_INT, _MAX_INT = -(1 << 31), (1 << 31) - 1
 _FAST_LOOKUP_TYPES = (sp.IntegralType, sp.DateType, sp.TimestampType, sp.TimestampNTZType)
 _UUID_PATTERN = "^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$"  # the text that Spark sees
@@ -99,10 +100,19 @@ class MergeSource:
         size = _estimated_bytes(self.numbered_frame)  # of files, which are compressed
         return size is not None and size <= _MAX_BROADCAST_BYTES
 
-    def keys(self, equalities: Sequence[Equality], schema: Schema, alias: str, *, are_all: bool) -> SourceKeys | None:
+    def keys(
+        self,
+        equalities: Sequence[Equality],
+        schema: Schema,
+        alias: str,
+        *,
+        are_all: bool,
+        distinct_values: Mapping[int, int],
+    ) -> SourceKeys | None:
         """Return which rows of the target can match by the keys of the source; None if no key is usable.
 
-        `are_all`: rows match if they have equal keys; nothing else is required.
+        `are_all`: rows match if they have equal keys; nothing else is required. `distinct_values` are those of columns
+        of the target, by field id, where its statistics count them.
         """
         usable = [key for e in equalities if (key := self._usable_key(e, schema, alias)) is not None]
         if not usable:
@@ -115,13 +125,22 @@ class MergeSource:
         plain = [(key, key_range) for key, key_range in zip(usable, ranges, strict=True) if key.is_plain]
         columns = {key.target: key.column for key, _ in plain}
         is_whole_condition = are_all and len(columns) == len(equalities)
-        if not plain or not self.is_small:
-            return SourceKeys(within, None, columns, is_whole_condition)
-        # Look up the key with the most values; types that Spark looks up fastest come first.
+        best = self._key_to_look_up(plain, distinct_values) if plain and self.is_small else None
+        key_filter = None if best is None else KeyFilter(best.field_id, self.numbered_frame.select(best.spark_column()))
+        counts = {key.field_id: key_range.distinct for key, key_range in plain}
+        return SourceKeys(within, key_filter, columns, is_whole_condition, counts)
+
+    def _key_to_look_up(
+        self, keys: Sequence[tuple[_Key, _KeyRange]], distinct_values: Mapping[int, int]
+    ) -> _Key | None:
+        """Return the key that rules out most rows of the target; None if none rules out enough of them."""
+        if all(key.field_id in distinct_values for key, _ in keys):
+            best, values = min(keys, key=lambda pair: pair[1].distinct / distinct_values[pair[0].field_id])
+            return best if values.distinct <= _MAX_LOOKUP_SHARE * distinct_values[best.field_id] else None
+        # Without statistics, the key with the most values; types that Spark looks up fastest come first.
         types = {f.name: f.dataType for f in self.frame.schema.fields}
-        best, _ = max(plain, key=lambda p: (isinstance(types[p[0].column], _FAST_LOOKUP_TYPES), p[1].distinct))
-        key_filter = KeyFilter(best.field_id, self.numbered_frame.select(best.spark_column()))
-        return SourceKeys(within, key_filter, columns, is_whole_condition)
+        best, _ = max(keys, key=lambda pair: (isinstance(types[pair[0].column], _FAST_LOOKUP_TYPES), pair[1].distinct))
+        return best
 
     def _usable_key(self, equality: Equality, schema: Schema, alias: str) -> _Key | None:
         """Return a key if the values of the source compare as those of the target do."""
@@ -191,6 +210,7 @@ class SourceKeys:
     key_filter: KeyFilter | None  # filters rows, where a lookup is worth it
     columns: Mapping[str, str]  # columns of the source by the columns of the target that must equal them
     is_whole_condition: bool  # rows match if these columns are equal, and only then
+    distinct_values: Mapping[int, int]  # of the source, about, by field id of the column of the target
 
 
 @dataclass(frozen=True, slots=True)

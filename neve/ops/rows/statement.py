@@ -28,6 +28,7 @@ from neve.ops.rows.changed_files import RowChange, WrittenChange, change_result
 from neve.ops.rows.target_rows import RowCondition, predicate_of
 from neve.ops.verb import Execution, PendingCommit, StageableVerb
 from neve.plan.row_change import ChangePlan, Judge, Mode, split_fully_matching
+from neve.plan.row_estimate import estimate_rows
 from neve.plan.scan import ScanPlan
 from neve.run.spark.session import spark_itself
 
@@ -171,7 +172,8 @@ class RowStatement(StageableVerb[ChangePlan, R]):
             read, whole = split_fully_matching(read, predicate.expression, context.metadata)
         statement = change if where is None else f"{change} WHERE {where}"
         plan = self._build_change_plan(context, statement, read, whole, predicate.expression, reads_itself)
-        return replace(plan, judge=Judge.of(predicate, read))
+        expected = estimate_rows(read.predicate, context.metadata, read.snapshot_id)
+        return replace(plan, judge=Judge.of(predicate, read), expected=expected)
 
     def _build_change_plan(
         self,
