@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import CommitFailedException, NoSuchTableError
@@ -56,6 +56,8 @@ class NeveCatalog(Catalog):
     that PyIceberg runs on them are committed here.
     """
 
+    exchanges_metadata: ClassVar[bool] = False  # a client may choose the metadata file of a table
+
     @abstractmethod
     def swap(self, table: Table, requirements: Sequence[TableRequirement], updates: Sequence[TableUpdate]) -> Swapped:
         """Apply updates to the current metadata and make the result current.
@@ -95,6 +97,13 @@ class NeveCatalog(Catalog):
         except (NoSuchTableError, NeveError, OSError):
             return SwapStatus.OPEN
         return lost_swap.swap_status_in(to_neve_metadata(table.metadata), table.metadata_location, is_final=False)
+
+    def point_to(self, table: Table, metadata_location: str) -> None:
+        """Make another metadata file the current one of a table, unless a concurrent writer has changed the table.
+
+        Only for catalogs that exchange metadata. Raises NotSwapped (nothing landed) or MaybeSwapped.
+        """
+        raise NotImplementedError
 
     def commit_table(
         self, table: Table, requirements: tuple[TableRequirement, ...], updates: tuple[TableUpdate, ...]

@@ -33,10 +33,18 @@ from neve.catalog.metadata_files import (
     stage_updates,
     write_metadata,
 )
-from neve.catalog.swap import CatalogUnavailable, LostRace, MaybeSwapped, NotSwapped, Swapped, SwapStatus
+from neve.catalog.swap import (
+    CatalogUnavailable,
+    LostRace,
+    MaybeSwapped,
+    NotSwapped,
+    RequirementFailed,
+    Swapped,
+    SwapStatus,
+)
 from neve.errors import CommitUnknown, NeveError, TableError, UserError
 from neve.io.files import delete_files
-from neve.model.metadata import TableMetadata
+from neve.model.metadata import TableMetadata, to_neve_metadata
 from neve.model.new_table import new_metadata
 from neve.model.properties import properties_of
 
@@ -51,6 +59,8 @@ _LOCATION_QUERY = (
 class SqlCatalogMixin(NeveCatalog, IcebergSqlCatalog):
     """The methods of a SQL catalog that differ from PyIceberg's; they precede those of the adopted class."""
 
+    exchanges_metadata = True
+
     def swap(self, table: Table, requirements: Sequence[TableRequirement], updates: Sequence[TableUpdate]) -> Swapped:
         """Write new metadata and point the row to it, if the row still points to the base."""
         identifier = table.name()
@@ -64,6 +74,9 @@ class SqlCatalogMixin(NeveCatalog, IcebergSqlCatalog):
         if base_location is not None and base is None:
             base = read_metadata(self._load_file_io(EMPTY_DICT, base_location), base_location)
         check_requirements(requirements, base, identifier)
+        if base is not None and base.format_version >= 4 and base.location != table.metadata.location:
+            # The new files name others relative to the location that the writer knows.
+            raise RequirementFailed(f"Table {'.'.join(identifier)} was moved to {base.location}.")
         staged = stage_updates(base, base_location, updates)
         if staged.metadata is base:  # the updates changed nothing, so that there is nothing to write
             return Swapped(base, staged.metadata, staged.location)
@@ -115,6 +128,12 @@ class SqlCatalogMixin(NeveCatalog, IcebergSqlCatalog):
         except (SQLAlchemyError, NeveError, OSError):
             return SwapStatus.OPEN
         return lost_swap.swap_status_in(metadata, location, is_final=True)
+
+    def point_to(self, table: Table, metadata_location: str) -> None:
+        """Make another metadata file the current one of a table, unless a concurrent writer has changed the table."""
+        base = to_neve_metadata(table.metadata)
+        staged = StagedMetadata(base, table.metadata_location, base, metadata_location)
+        self._swap_location(table.name(), staged)
 
     def create(self, identifier: Identifier, table: NewTable) -> Table:
         """Create a table in an existing namespace."""

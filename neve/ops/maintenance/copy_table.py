@@ -57,15 +57,14 @@ class CopyPlan(ExplainMixin):
 
     paths: TablePathPlan
     present: Mapping[str, int] = field(default_factory=dict, repr=False)  # sizes at the target, by canonical path
-    name: str | None = None
+    then: str = "leave the catalog as it is"
 
     def explain(self) -> str:
         """Describe the plan in words."""
         lines = [self.paths.explain()]
         if self.present:
             lines.append(f"keep what is complete of {plural(len(self.present), 'file')} of an interrupted copy")
-        lines.append("leave the catalog as it is" if self.name is None else f"register the copy as {self.name}")
-        return "\n".join(lines)
+        return "\n".join([*lines, self.then])
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,26 +78,25 @@ class CopyResult(SummaryMixin):
     files_present: int = 0  # were there already
     files_rewritten: int = 0
     seconds: float = 0.0
+    is_move: bool = False  # the copy is the table now
 
     @property
     def summary(self) -> str:
         """What happened, in a few words."""
         present = f" and {self.files_present:,} found" if self.files_present else ""
         registered = "" if self.name is None else f", registered as {self.name}"
+        end = ", the table moved" if self.is_move else registered
         rewritten = plural(self.files_rewritten, "file")
-        return f"{plural(self.files_copied, 'file')} copied{present}, {rewritten} rewritten{registered}"
+        return f"{plural(self.files_copied, 'file')} copied{present}, {rewritten} rewritten{end}"
 
 
 @dataclass(frozen=True)
-class CopyTable(Verb[CopyPlan, CopyResult]):
-    """A copy of a table: `.skip_present(False)`, then `.plan()`, `.explain()` or `.execute()`."""
+class TableCopy(Verb[CopyPlan, CopyResult]):
+    """What copies of a table have in common: the files of the copy, complete with its metadata."""
 
     location: str = ""
-    name: str | None = None
     skips_present: bool = True
     uses_spark: bool | None = None  # None: decided by the number of files and by the session
-
-    title = "copy of the table"
 
     def skip_present(self, yes: bool = True) -> Self:
         """Keep files of an interrupted copy that have the right size, or copy them again."""
@@ -112,21 +110,19 @@ class CopyTable(Verb[CopyPlan, CopyResult]):
         if not isinstance(self.location, str) or not self.location.strip():
             raise UserError(f"The location of the copy is {self.location!r}. Give the location of a folder.")
         check_prefix("location of the copy", absolute_location(self.location))
-        if self.name is not None:
-            identifier_of(self.name)
 
     def _plan(self, context: TableContext) -> CopyPlan:
         target = absolute_location(self.location).rstrip("/")
         target = target if scheme_of(target) else f"file://{target}"
         self._refuse_overlap(context, target)
-        if self.name is not None:
-            _refuse_taken_name(context, self.name)
         change = PrefixChange(context.metadata.location.rstrip("/"), target)
         paths = plan_table_path(context, change, target)
-        return CopyPlan(paths, _files_at_target(context, paths), self.name)
+        return CopyPlan(paths, _files_at_target(context, paths))
 
-    def _write(self, context: TableContext, plan: CopyPlan, execution: Execution) -> CopyResult:
-        identity = None if self.name is None else _new_identity(context, plan.paths.change.target)
+    def _write_copy(
+        self, context: TableContext, plan: CopyPlan, execution: Execution, identity: str | None
+    ) -> tuple[CopyResult, list[str]]:
+        """Write the files of the copy; return where it is, and what was written. A failed copy leaves nothing."""
         change = plan.paths.change
         writer = PathWriter(context.io, plan.paths, change.apply, identity, skips_equal_files=True)
         with writer.removed_on_failure():
@@ -139,14 +135,16 @@ class CopyTable(Verb[CopyPlan, CopyResult]):
                 copied = self._copy(context, copies, writer)
             with execution.phase("commit"):
                 writer.write_versions()
-        result = writer.result()
-        if self.name is not None:
-            self._register(context, self.name, result.metadata_location, writer)
-        rewritten = sum(writer.counts.values())
-        present = len(pairs) - len(copies)
-        return CopyResult(
-            result.metadata_location, self.name, len(copies), copied, present, rewritten, execution.total_seconds
+        location = writer.result().metadata_location
+        result = CopyResult(
+            location,
+            files_copied=len(copies),
+            bytes_copied=copied,
+            files_present=len(pairs) - len(copies),
+            files_rewritten=sum(writer.counts.values()),
+            seconds=execution.total_seconds,
         )
+        return result, writer.written
 
     def _refuse_overlap(self, context: TableContext, target: str) -> None:
         real = real_folder(target)
@@ -175,12 +173,39 @@ class CopyTable(Verb[CopyPlan, CopyResult]):
         writer.written.extend(each.target for each in copies)  # a failed job does not say which it has copied
         return copy_on_spark(context.spark(), copies, context.facts) if copies else 0
 
-    def _register(self, context: TableContext, name: str, metadata_location: str, writer: PathWriter) -> None:
+
+@dataclass(frozen=True)
+class CopyTable(TableCopy):
+    """A copy of a table: `.skip_present(False)`, then `.plan()`, `.explain()` or `.execute()`."""
+
+    name: str | None = None  # of the copy in the catalog
+
+    title = "copy of the table"
+
+    def _check(self) -> None:
+        super()._check()
+        if self.name is not None:
+            identifier_of(self.name)
+
+    def _plan(self, context: TableContext) -> CopyPlan:
+        if self.name is not None:
+            _refuse_taken_name(context, self.name)
+        plan = super()._plan(context)
+        return plan if self.name is None else replace(plan, then=f"register the copy as {self.name}")
+
+    def _write(self, context: TableContext, plan: CopyPlan, execution: Execution) -> CopyResult:
+        identity = None if self.name is None else _new_identity(context, plan.paths.change.target)
+        result, written = self._write_copy(context, plan, execution, identity)
+        if self.name is not None:
+            self._register(context, self.name, result.metadata_location, written)
+        return replace(result, name=self.name)
+
+    def _register(self, context: TableContext, name: str, metadata_location: str, written: Sequence[str]) -> None:
         """Add the copy to the catalog. If it is not known whether that succeeded, the files stay."""
         try:
             registered = register_table(context.catalog, name, metadata_location)
         except UserError:
-            delete_files(context.io, writer.written)
+            delete_files(context.io, written)
             raise
         except Exception as e:
             raise CommitUnknown(
