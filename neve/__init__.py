@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from neve.ops.scan import Scan
     from neve.ops.write.cherry_pick import CherryPickResult
     from neve.plan.delete_files import DanglingPlan
+    from neve.plan.foreign_files import IngestPlan
     from neve.plan.manifests import ManifestPlan
     from neve.plan.partition_filter import FilterStats
     from neve.plan.partition_folders import AddFilesPlan
@@ -84,6 +85,7 @@ __all__ = [
     "ExpirePlan",
     "ExpireResult",
     "FilterStats",
+    "IngestPlan",
     "Lake",
     "LimitExceeded",
     "ManifestPlan",
@@ -144,6 +146,7 @@ _HOMES = {
     "neve.plan.delete_files": "DanglingPlan",
     "neve.plan.manifests": "ManifestPlan",
     "neve.plan.partition_filter": "FilterStats",
+    "neve.plan.foreign_files": "IngestPlan",
     "neve.plan.partition_folders": "AddFilesPlan",
     "neve.plan.scan": "ScanPlan",
     "neve.session_catalog.attach": "attach detach",

@@ -195,6 +195,24 @@ class Lake:
         )
         return Table(created)
 
+    def migrate_folder(
+        self,
+        source: str | Path,
+        name: str | tuple[str, ...],
+        *,
+        properties: Mapping[str, str] | None = None,
+        file_format: str = "parquet",
+    ) -> Table:
+        """Make the Parquet, ORC or Avro files in a folder a table, in this folder; they belong to the table then.
+
+        As `snapshot_folder`, but new data goes to the folder too, and files that the table has replaced are deleted
+        when their snapshots expire. Nothing else may write to the folder, or read it as plain files, from then on.
+        """
+        created, _ = snapshot_folder(
+            self.context, source, name, properties=properties, file_format=file_format, takes_over=True
+        )
+        return Table(created)
+
     def snapshot_delta(
         self,
         source: str | Path,

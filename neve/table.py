@@ -24,6 +24,7 @@ from neve.ops.maintenance.compute_table_stats import ComputeTableStats, TableSta
 from neve.ops.maintenance.copy_table import CopyTable
 from neve.ops.maintenance.expire_snapshots import ExpireSnapshots
 from neve.ops.maintenance.maintain import Maintain
+from neve.ops.maintenance.relocate_table import RelocateTable
 from neve.ops.maintenance.remove_dangling_deletes import RemoveDanglingDeletes
 from neve.ops.maintenance.remove_orphan_files import RemoveOrphanFiles
 from neve.ops.maintenance.rewrite_data_files import RewriteDataFiles
@@ -40,6 +41,7 @@ from neve.ops.scan import Scan
 from neve.ops.write.add_files import AddFiles
 from neve.ops.write.append import AppendRows
 from neve.ops.write.cherry_pick import CherryPickResult, CherryPickSnapshot
+from neve.ops.write.ingest import Ingest
 from neve.ops.write.overwrite import OverwritePartitions, OverwriteRows
 from neve.report.page import table_card, write_report
 
@@ -214,6 +216,15 @@ class Table:
         files = source if isinstance(source, str | Path) else tuple(source)
         return AddFiles(self.context, files, partition_filter or {}, check_duplicate_files, parallelism, file_format)
 
+    def ingest(self, source: str | Path | Sequence[str | Path], *, file_format: str | None = None) -> Ingest:
+        """Write the rows of Parquet, ORC or Avro files to the table, in its own layout: `.plan()` or `.execute()`.
+
+        `source` is a folder, or a list of files. Columns are matched by name; folders such as `region=eu` give values
+        to columns. `file_format` is the format of all files; without it, files ending in `.orc` and `.avro` have that
+        format, and all others are Parquet files. The files stay as they are, and do not belong to the table.
+        """
+        return Ingest(self.context, source if isinstance(source, str | Path) else tuple(source), file_format)
+
     def update(self) -> Update:
         """Change rows: `.set(column, expression)`, `.where(condition)`, then `.plan()`, `.explain()` or `.execute()`.
 
@@ -286,7 +297,14 @@ class Table:
         The copy is added to the catalog as `name`, as a table of its own; without a name, the result says which
         metadata file to register elsewhere.
         """
-        return CopyTable(self.context, location, name)
+        return CopyTable(self.context, location, name=name)
+
+    def relocate(self, location: str) -> RelocateTable:
+        """Move the table with its history to another folder: `.plan()` or `.execute()`.
+
+        The table keeps its name and its id. The files at the old place stay until you delete them.
+        """
+        return RelocateTable(self.context, location)
 
     def evolve_partitions(
         self, add: Iterable[str] = (), drop: Iterable[str] = (), rename: Mapping[str, str] | None = None

@@ -110,15 +110,12 @@ class FolderFields:
     def value_of(self, number: int, text: str, where: str) -> Any:
         """Return the value that a text stands for, as the format stores it."""
         field = self.fields[number]
+        name = self.column_name(field)
         if text == NULL_FOLDER:
             if self.specs.schemas[0].find_field(field.source_id).required:
-                raise UserError(f"{where}: column {self.column_name(field)!r} is required, and this is null.")
+                raise UserError(f"{where}: column {name!r} is required, and this is null.")
             return None
-        value = parse_folder_value(text, self.specs.source_type(field), self.zone)
-        if value is None:
-            kind = self.specs.source_type(field)
-            raise UserError(f"{where}: {text!r} is no value of type {kind}, which column {field.name!r} has.")
-        return value
+        return read_folder_value(text, name, self.specs.source_type(field), where, self.zone)
 
 
 def plan_added_files(
@@ -136,13 +133,7 @@ def plan_added_files(
     """
     paths = listing["path"].combine_chunks()
     if root is not None:
-        if pc.any(pc.starts_with(paths, f"{root}/{LOG_FOLDER}/")).as_py():
-            raise UserError(
-                f"Cannot add the files in {root}: it is a Delta table, and has files of earlier versions too. Make a "
-                "table of it with lake.snapshot_delta(folder, name), or append its rows."
-            )
-        relative = pc.utf8_slice_codeunits(paths, len(root))
-        listing = listing.filter(pc.invert(pc.match_substring_regex(relative, _HIDDEN_SEGMENT)))
+        listing = visible_files(listing, root)
         paths = listing["path"].combine_chunks()
     folders = pc.list_element(pc.split_pattern(paths, "/", max_splits=1, reverse=True), 0).dictionary_encode()
     names = [_partition_names(folder, root, len(fields.fields)) for folder in folders.dictionary.to_pylist()]
@@ -156,13 +147,25 @@ def plan_added_files(
         "status": 1,
         "content": 0,
         "file_path": paths.filter(pa.array(mask)),
-        "file_format": _formats(paths.filter(pa.array(mask)), file_format),
+        "file_format": file_formats(paths.filter(pa.array(mask)), file_format),
         "spec_id": fields.spec_id,
         "file_size_in_bytes": listing["size"].filter(pa.array(mask)),
     }
     columns |= _tuple_columns(tuples, codes[mask], fields)
     count = int(mask.sum())
     return AddFilesPlan(EntryTable.from_columns(columns, fields.specs, count), fields.spec_id, listing.num_rows - count)
+
+
+def visible_files(listing: pa.Table, root: str) -> pa.Table:
+    """Return the files below a folder without those that are hidden; the folder of a Delta table is an error."""
+    paths = listing["path"].combine_chunks()
+    if pc.any(pc.starts_with(paths, f"{root}/{LOG_FOLDER}/")).as_py():
+        raise UserError(
+            f"Cannot add the files in {root}: it is a Delta table, and has files of earlier versions too. Make a "
+            "table of it with lake.snapshot_delta(folder, name), or append its rows."
+        )
+    relative = pc.utf8_slice_codeunits(paths, len(root))
+    return listing.filter(pc.invert(pc.match_substring_regex(relative, _HIDDEN_SEGMENT)))
 
 
 def _partition_names(folder: str, root: str | None, count: int) -> dict[str, str]:
@@ -175,9 +178,13 @@ def _partition_names(folder: str, root: str | None, count: int) -> dict[str, str
             "that holds the partitions, and a table that is partitioned as it is."
         )
     segments = folder.split("/")[-count:] if count else []
-    pairs = [segment.partition("=") for segment in segments]
-    # As Spark decodes it: each %XX is one character.
-    return {unquote(name, "latin-1"): unquote(text, "latin-1") for name, sign, text in pairs if sign}
+    return dict(split_segment(segment) for segment in segments if "=" in segment)
+
+
+def split_segment(segment: str) -> tuple[str, str]:
+    """Return the name and the text of a folder `name=text`, as Spark decodes them: each %XX is one character."""
+    name, _, text = segment.partition("=")
+    return unquote(name, "latin-1"), unquote(text, "latin-1")
 
 
 def _wanted_values(partition_filter: Mapping[str, str], fields: FolderFields) -> dict[int, Any]:
@@ -189,12 +196,12 @@ def _wanted_values(partition_filter: Mapping[str, str], fields: FolderFields) ->
     return {index[n.lower()]: fields.value_of(index[n.lower()], text, where) for n, text in partition_filter.items()}
 
 
-def _formats(paths: pa.Array, file_format: str | None) -> pa.Array | str:
+def file_formats(paths: pa.Array, file_format: str | None) -> pa.Array:
     """Return the formats of files: the given one, or what their names end with; Parquet files may have any name."""
     if file_format is not None:
         if file_format.upper() not in FILE_FORMATS:
             raise UserError(f"Cannot add files of format {file_format!r}. The formats are parquet, orc and avro.")
-        return file_format.upper()
+        return pa.repeat(file_format.upper(), len(paths))
     ends = [pc.ends_with(paths, end, ignore_case=True) for end in (".orc", ".avro")]
     return pc.if_else(ends[0], "ORC", pc.if_else(ends[1], "AVRO", "PARQUET"))
 
@@ -209,6 +216,14 @@ def _tuple_columns(tuples: Sequence[tuple[Any, ...]], codes: Any, fields: Folder
         name: pa.array([values[n] for values in tuples], types[name]).take(pa.array(codes))
         for n, name in enumerate(own)
     }
+
+
+def read_folder_value(text: str, name: str, kind: ice.IcebergType, where: str, zone: tzinfo) -> Any:
+    """Return the value that the text of a folder gives to a column; a text that is none is an error."""
+    value = parse_folder_value(text, kind, zone)
+    if value is None:
+        raise UserError(f"{where}: {text!r} is no value of type {kind}, which column {name!r} has.")
+    return value
 
 
 def parse_folder_value(text: str, kind: ice.IcebergType, zone: tzinfo = UTC) -> Any:

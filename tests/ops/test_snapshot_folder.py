@@ -51,6 +51,35 @@ def test_no_file_of_the_folder_is_ever_deleted(spark_lake, spark, tmp_path):
     assert sorted(Path(folder).rglob("*")) == before
 
 
+@pytest.mark.parametrize(
+    ("file_format", "by"), [("parquet", ("region", "shard")), ("parquet", ()), ("orc", ("shard",))]
+)
+def test_a_folder_that_is_taken_over_becomes_the_place_of_the_table(spark_lake, spark, tmp_path, file_format, by):
+    folder = Path(folder_of(spark, tmp_path / "src", file_format, *by))
+    files = {*folder.rglob(f"*.{file_format}")}
+    t = spark_lake.migrate_folder(folder, "db.s", file_format=file_format)
+    assert t.context.metadata.location == folder.as_uri()
+    assert rows_in(t.to_spark()) == Counter(ROWS) and t.verify().is_sound
+    t.delete().where("id % 2 = 0").execute()
+    t.rewrite_data_files().option("rewrite-all", True).execute()
+    t.expire_snapshots().retain_last(1).older_than(1 << 42).execute()
+    assert not {*folder.rglob(f"*.{file_format}")} & files
+    assert rows_in(t.refresh().to_spark()) == Counter(row for row in ROWS if row[0] % 2)
+    assert all(path.startswith(folder.as_uri()) for path in t.inspect.files()["file_path"].to_pylist())
+    assert t.verify().is_sound
+
+
+def test_a_folder_that_cannot_be_taken_over_is_as_before(spark_lake, spark, tmp_path):
+    folder = Path(folder_of(spark, tmp_path / "src", "parquet", "region"))
+    (folder / "region=eu" / "odd").mkdir()
+    (folder / "region=eu" / "odd" / "x.parquet").write_bytes(b"PAR1 no footer PAR1")
+    before = sorted(path for path in folder.rglob("*") if path.is_file())
+    with pytest.raises(neve.NeveError):
+        spark_lake.migrate_folder(folder, "db.s")
+    assert "db.s" not in spark_lake.tables()
+    assert sorted(path for path in folder.rglob("*") if path.is_file()) == before
+
+
 def test_call_snapshot_counts_the_files(spark_lake, spark, tmp_path):
     folder = folder_of(spark, tmp_path / "src", "parquet", "region")
     text = f"CALL system.snapshot('`parquet`.`{folder}`', 'db.s', properties => map('owner', 'me'))"

@@ -144,6 +144,7 @@ def _first(table: Table) -> int:
 VERBS: dict[str, Callable[[Lake], Any]] = {
     "append": on_table(lambda t: t.append([{"id": 90, "region": "eu", "n": 0, "note": "x"}])),
     "add_files": on_table(lambda t: t.add_files([_foreign_file(t)]).execute()),
+    "ingest": on_table(lambda t: t.ingest([_foreign_file(t)]).execute()),
     "overwrite": on_table(lambda t: t.overwrite([{"id": 91, "region": "eu", "n": 0, "note": "x"}], "region = 'eu'")),
     "overwrite_partitions": on_table(
         lambda t: t.overwrite_partitions([{"id": 22, "region": "eu", "n": 0, "note": "x"}])
@@ -198,7 +199,9 @@ BY_OTHER_NAMES = {
     "export_metadata": "changes nothing of the table; tests/tree",
     "rewrite_table_path": "changes nothing of the table; tests/ops/maintenance/test_rewrite_table_path.py",
     "copy_to": "changes nothing of the table; tests/ops/maintenance/test_copy_table.py interrupts it",
+    "relocate": "copies as copy_to does, then one swap; tests/ops/maintenance/test_relocate_table.py interrupts it",
     "snapshot_delta": "create_table, then add_files as a delta of rows",
+    "migrate_folder": "create_table, then add_files; between them a crash leaves an empty table",
     "snapshot_folder": "create_table, then add_files; between them a crash leaves an empty table",
     "set_location": "commits as set_properties does; what a crash leaves is in a folder that is not the table's",
 }
@@ -206,7 +209,7 @@ BY_OTHER_NAMES = {
 # Preparations and the verbs that need them; the other verbs run on the evolved table as it is.
 PREPARATIONS: tuple[tuple[Any, ...], ...] = (
     (_add_orphans, "remove_orphan_files"),
-    (_bring_file, "add_files"),
+    (_bring_file, "add_files", "ingest"),
     (_remove_table_and_files, "create_table"),
     (lambda lake: lake.drop_table("db.t"), "register_table"),
     (on_table(lambda t: t.create_branch("old", _first(t))), "drop_branch", "fast_forward"),

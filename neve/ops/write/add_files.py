@@ -120,24 +120,17 @@ class AddFiles(StageableVerb[AddFilesPlan, AddFilesResult]):
         if self.check_duplicate_files:
             base = CommitBase(context.io, context.metadata, destination.branch, destination.creates_branch)
             if repeated := _files_in_table(base, plan.files):
-                raise _repeated_files_error(repeated, f"table {context.name} has them already")
+                advice = "Add only new files, or allow it with check_duplicate_files = false."
+                raise _repeated_files_error(repeated, f"table {context.name} has them already", advice)
         return plan
 
     def _list(self, context: TableContext) -> tuple[pa.Table, str | None]:
-        """Return the files of the folder, or those named one by one, whose size is not known yet."""
-        if isinstance(self.source, str | Path):
-            root = _full_path(self.source, context.metadata.location)
-            listing = list_files(context.io, root, follows_links=True)
-            if self.partition_folders is not None:
-                folders = pc.replace_substring_regex(listing["path"], r"/[^/]*$", "")
-                wanted = pa.array([f"{root}/{folder}" for folder in self.partition_folders], pa.string())
-                listing = listing.filter(pc.is_in(folders, value_set=wanted))
-            return listing.sort_by("path"), root
-        paths = [_full_path(path, context.metadata.location) for path in self.source]
-        if repeated := [path for path, count in Counter(paths).items() if count > 1]:
-            raise _repeated_files_error(repeated, "they are named twice")
-        nulls = pa.nulls(len(paths), pa.int64())
-        return pa.table([pa.array(paths, pa.string()), nulls, nulls], schema=LISTING_SCHEMA), None
+        listing, root = list_source(context, self.source)
+        if root is not None and self.partition_folders is not None:
+            folders = pc.replace_substring_regex(listing["path"], r"/[^/]*$", "")
+            wanted = pa.array([f"{root}/{folder}" for folder in self.partition_folders], pa.string())
+            listing = listing.filter(pc.is_in(folders, value_set=wanted))
+        return listing, root
 
     def _write(self, context: TableContext, plan: AddFilesPlan, execution: Execution) -> DescribedFiles:
         metadata = context.metadata
@@ -195,6 +188,21 @@ class AddFiles(StageableVerb[AddFilesPlan, AddFilesResult]):
 _ENTRY_COLUMNS = ("record_count", "file_size_in_bytes", *DETAIL.names)
 
 
+def list_source(context: TableContext, source: str | Path | Sequence[str | Path]) -> tuple[pa.Table, str | None]:
+    """Return the files of a folder, and the folder; or those named one by one, whose size is not known yet."""
+    location = context.metadata.location
+    if isinstance(source, str | Path):
+        root = _full_path(source, location)
+        listing = list_files(context.io, root, follows_links=True).sort_by("path")
+        own_metadata = pc.starts_with(listing["path"], f"{context.iceberg.metadata_location.rpartition('/')[0]}/")
+        return listing.filter(pc.invert(own_metadata)), root
+    paths = [_full_path(path, location) for path in source]
+    if repeated := [path for path, count in Counter(paths).items() if count > 1]:
+        raise _repeated_files_error(repeated, "they are named twice", "Name each file once.")
+    nulls = pa.nulls(len(paths), pa.int64())
+    return pa.table([pa.array(paths, pa.string()), nulls, nulls], schema=LISTING_SCHEMA), None
+
+
 def _full_path(path: str | Path, location: str) -> str:
     """Return a path as the table stores it: a local one in full, with the scheme of the table's own location."""
     text = str(path)
@@ -218,11 +226,11 @@ def _files_in_table(base: CommitBase, files: EntryTable) -> list[str]:
     return sorted(live["file_path"].to_pylist()) if live is not None else []
 
 
-def _repeated_files_error(files: Sequence[str], why: str) -> UserError:
+def _repeated_files_error(files: Sequence[str], why: str, advice: str) -> UserError:
     more = f" and {len(files) - _SHOWN_FILES} more" if len(files) > _SHOWN_FILES else ""
     return UserError(
         f"Cannot add files twice, as {why}: {', '.join(files[:_SHOWN_FILES])}{more}. Their rows would count twice. "
-        "Add only new files, or allow it with check_duplicate_files = false."
+        f"{advice}"
     )
 
 

@@ -79,18 +79,7 @@ class WriteRows(StageableVerb[WritePlan, WriteResult]):
     def _result(
         self, context: TableContext, plan: WritePlan, written: WrittenRows, execution: Execution
     ) -> WriteResult:
-        committed, files = execution.committed, written.files
-        return WriteResult(
-            snapshot_id=committed.snapshot_id,
-            rows_added=pc.sum(files["record_count"]).as_py() or 0,
-            files_added=len(files),
-            bytes_added=pc.sum(files["file_size_in_bytes"]).as_py() or 0,
-            files_added_by_spec=files.count_by_spec(),
-            files_removed=int(committed.summary.get("deleted-data-files", 0)),
-            rows_removed=int(committed.summary.get("deleted-records", 0)),
-            attempts=committed.attempts,
-            seconds=execution.seconds,
-        )
+        return write_result(written.files, execution)
 
 
 @dataclass(frozen=True)
@@ -101,6 +90,22 @@ class AppendRows(WriteRows):
 
     def _action(self, context: TableContext, head: Snapshot | None) -> Append:
         return Append()
+
+
+def write_result(files: EntryTable, execution: Execution) -> WriteResult:
+    """Describe a write by its new files and its commit."""
+    committed = execution.committed
+    return WriteResult(
+        snapshot_id=committed.snapshot_id,
+        rows_added=pc.sum(files["record_count"]).as_py() or 0,
+        files_added=len(files),
+        bytes_added=pc.sum(files["file_size_in_bytes"]).as_py() or 0,
+        files_added_by_spec=files.count_by_spec(),
+        files_removed=int(committed.summary.get("deleted-data-files", 0)),
+        rows_removed=int(committed.summary.get("deleted-records", 0)),
+        attempts=committed.attempts,
+        seconds=execution.seconds,
+    )
 
 
 def with_added_files(action: WriteAction, files: EntryTable) -> WriteAction:

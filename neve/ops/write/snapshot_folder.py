@@ -4,6 +4,9 @@ The table has the columns that Spark finds in the files, and an identity partiti
 as `day=2026-01-01`. New data goes to the table's own location. Maintenance deletes no file of the folder, as the table
 has the property `gc.enabled=false`.
 
+With `takes_over`, the files belong to the table from then on: it has its location in the folder, and maintenance
+deletes those that it has replaced, as it does with any other.
+
 Isolation: fails if the name is taken. Without the files, the table is dropped again.
 Writes: table metadata, and one manifest.
 
@@ -31,6 +34,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 
 from neve.errors import CommitUnknown, UserError
+from neve.io.files import delete_files
 from neve.io.paths import scheme_of
 from neve.ops.context import LakeContext, TableContext
 from neve.ops.metadata.create_table import columns_of, create_table
@@ -42,6 +46,7 @@ from neve.run.spark.catalog_tables import SparkTable
 from neve.run.spark.session import quiet_errors
 
 SNAPSHOT_PROPERTIES = {"gc.enabled": "false", "snapshot": "true"}  # those that Iceberg sets
+_MIGRATED_PROPERTIES = {"migrated": "true"}
 
 
 def snapshot_folder(
@@ -53,6 +58,7 @@ def snapshot_folder(
     properties: Mapping[str, str] | None = None,
     file_format: str = "parquet",
     parallelism: int | None = None,
+    takes_over: bool = False,
 ) -> tuple[TableContext, AddFilesResult]:
     """Create a table over the files of a folder; return it, and what was added."""
     if file_format.upper() not in FILE_FORMATS:
@@ -66,7 +72,13 @@ def snapshot_folder(
         raise UserError(f"Cannot find the columns of the {file_format} files in {folder}: {_reason(e)}") from e
     source_table = SparkTable(rows, file_format, folder, tuple(partition_names))
     return snapshot_spark_table(
-        lake, source_table, name, location=location, properties=properties, parallelism=parallelism
+        lake,
+        source_table,
+        name,
+        location=folder if takes_over else location,
+        properties=properties,
+        parallelism=parallelism,
+        takes_over=takes_over,
     )
 
 
@@ -78,6 +90,7 @@ def snapshot_spark_table(
     location: str | None = None,
     properties: Mapping[str, str] | None = None,
     parallelism: int | None = None,
+    takes_over: bool = False,
 ) -> tuple[TableContext, AddFilesResult]:
     """Create a table with the columns, the partitions and the files of a table of Spark."""
     created = create_table(
@@ -86,7 +99,7 @@ def snapshot_spark_table(
         columns_of(source.rows, with_comments=True),
         identity_terms(source.partition_columns),
         location=location,
-        properties={**SNAPSHOT_PROPERTIES, **(properties or {})},
+        properties={**(_MIGRATED_PROPERTIES if takes_over else SNAPSHOT_PROPERTIES), **(properties or {})},
     )
     with dropped_without_files(created):
         verb = AddFiles(created, source=source.folder, file_format=source.file_format, parallelism=parallelism)
@@ -108,6 +121,7 @@ def dropped_without_files(created: TableContext) -> Iterator[None]:
         raise  # the files may have been added
     except BaseException:
         drop_table(created.catalog, created.iceberg.name())
+        delete_files(created.io, [created.iceberg.metadata_location])  # it may be in the folder, which Spark reads
         raise
 
 

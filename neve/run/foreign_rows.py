@@ -1,0 +1,64 @@
+"""Read the rows of files that belong to no table, by the names of their columns, as they are stored in a table.
+
+Field ids in the files are not looked at, because they are those of another table. The code runs in a task of Spark or
+in the driver, and holds one batch of a file at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+from pyiceberg.io import FileIO
+
+from neve.errors import UserError
+from neve.plan.foreign_files import FOLDER_VALUE
+from neve.run.read.formats import DataFile, open_file
+from neve.run.read.variants import is_variant_group, is_whole_variant, read_variants
+from neve.run.write.patch import FILE_TASK_COLUMN
+from neve.run.write.store_assignment import assign_rows, check_assignable
+from neve.run.write.target import WriteTarget
+
+
+@dataclass(frozen=True)
+class ForeignRows:
+    """Reads the files of tasks, and returns their rows in the columns of a table's data files."""
+
+    target: WriteTarget
+
+    def batches(self, tasks: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of the files that the rows of these batches name."""
+        io = self.target.open_io()
+        for batch in tasks:
+            for payload in batch.column(FILE_TASK_COLUMN):
+                yield from self._read_file(io, pa.ipc.open_stream(payload.as_buffer()).read_all())
+
+    def _read_file(self, io: FileIO, task: pa.Table) -> Iterator[pa.RecordBatch]:
+        path, file_format, size = (task[n][0].as_py() for n in ("file_path", "file_format", "file_size_in_bytes"))
+        part = (task["part"][0].as_py(), task["parts"][0].as_py())
+        values = {n.removeprefix(FOLDER_VALUE): task[n][0] for n in task.column_names if n.startswith(FOLDER_VALUE)}
+        with open_file(io, path, file_format, size, None) as data:
+            try:
+                for rows in _named_batches(data, part, values):
+                    check_assignable(rows.schema, self.target.schema)
+                    yield assign_rows(rows, self.target.file_schema, self.target.arrow_schema)
+            except UserError as e:
+                raise UserError(f"Cannot store the rows of {path}: {e}") from e
+
+
+def _named_batches(data: DataFile, part: tuple[int, int], values: dict[str, Any]) -> Iterator[pa.RecordBatch]:
+    """Yield the columns of a file by their names, and beside them those whose values its folders give."""
+    names = [field.name for field in data.fields]
+    leaves = [leaf for field in data.fields for leaf in field.leaves]
+    for rows, columns in data.batches(leaves, part):
+        constants = [pa.repeat(value, rows.count) for value in values.values()]
+        stored = [_whole_variants(column) for column in columns]
+        yield pa.RecordBatch.from_arrays([*stored, *constants], names=[*names, *values])
+
+
+def _whole_variants(column: pa.Array) -> pa.Array:
+    """Put variants together that the file stores in parts."""
+    is_shredded = is_variant_group(column.type) and not is_whole_variant(column.type)
+    return read_variants(column) if is_shredded else column
