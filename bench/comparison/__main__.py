@@ -13,7 +13,7 @@ from typing import Any
 
 from bench.comparison.create_inputs import create_inputs
 from bench.comparison.inputs import sizes
-from bench.comparison.jobs import select_jobs
+from bench.comparison.jobs import MEASURED_ONCE, select_jobs
 from bench.comparison.page import page, slope_table, table
 from bench.comparison.peer import ROOT, Peer
 from bench.comparison.picture import picture
@@ -27,7 +27,7 @@ def run(folder: Path, scale: float, keys: list[str], jobs: list[str], rounds: in
     peers = [Peer.start(key, folder, scale) for key in keys]
     for peer in peers:
         print_line(f"{peer.name}: {peer.warm_up(jobs) or 'warm'}")
-    for job in [job for job in jobs for _ in range(rounds)]:
+    for job in [job for job in jobs for _ in range(1 if job in MEASURED_ONCE else rounds)]:
         for peer in peers:
             if peer.can_do(job):
                 peer.measure(job, peers[0].answers.get(job))

@@ -66,8 +66,8 @@ class WrittenFiles:
     def write_manifests_once(
         self, key: Hashable, base: CommitBase, write: Callable[[], list[Manifest]]
     ) -> list[Manifest]:
-        """Write manifests that depend only on the key and the format version; later attempts reuse them."""
-        return _write_once(self.manifests_by_key, (key, base.format_version), write)
+        """Write manifests that depend only on the key, the format version and the location; attempts reuse them."""
+        return _write_once(self.manifests_by_key, (key, base.format_version, base.metadata.location), write)
 
     def write_merged_vectors_once(self, vectors: EntryTable, write: Callable[[], EntryTable]) -> EntryTable:
         """Write merged vectors; later attempts that merge the same vectors reuse them."""

@@ -14,6 +14,7 @@ from pyiceberg.expressions import And, BooleanExpression, BoundEqualTo, BoundIn,
 
 from neve.display.format import plural
 from neve.model.metadata import TableMetadata
+from neve.predicate.normalize import normalize_and_bind
 
 _DISTINCT_VALUES = "ndv"  # the property of a statistics blob that has the count
 
@@ -42,9 +43,9 @@ def count_distinct_values(metadata: TableMetadata) -> dict[int, int]:
 
 
 def estimate_rows(condition: BooleanExpression, metadata: TableMetadata, snapshot_id: int | None) -> RowEstimate | None:
-    """Estimate how many rows of a snapshot match a condition in normal form; None if the statistics do not say."""
+    """Estimate how many rows of a snapshot match a condition; None if the statistics do not say."""
     counts, used = count_distinct_values(metadata), dict[int, int]()
-    share = _share(condition, counts, used) if counts else None
+    share = _share(normalize_and_bind(condition, metadata.schema()), counts, used) if counts else None
     return None if share is None else _estimate(share, used, metadata, snapshot_id)
 
 

@@ -6,16 +6,19 @@ in the driver, and holds one batch of a file at a time.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
+from pyarrow import types as at
 from pyiceberg.io import FileIO
 
 from neve.errors import UserError
 from neve.plan.foreign_files import FOLDER_VALUE
+from neve.run.read.field_ids import FileField
 from neve.run.read.formats import DataFile, open_file
+from neve.run.read.parquet import ParquetData
 from neve.run.read.variants import is_variant_group, is_whole_variant, read_variants
 from neve.run.write.patch import FILE_TASK_COLUMN
 from neve.run.write.store_assignment import assign_rows, check_assignable
@@ -50,11 +53,15 @@ class ForeignRows:
 
 def _named_batches(data: DataFile, part: tuple[int, int], values: dict[str, Any]) -> Iterator[pa.RecordBatch]:
     """Yield the columns of a file by their names, and beside them those whose values its folders give."""
-    names = [field.name for field in data.fields]
-    leaves = [leaf for field in data.fields for leaf in field.leaves]
+    fields = data.fields
+    names = [field.name for field in fields]
+    leaves = [leaf for field in fields for leaf in field.leaves]
+    instants = data.instants_without_zone if isinstance(data, ParquetData) else frozenset()
     for rows, columns in data.batches(leaves, part):
+        stored = [
+            _with_zone(_whole_variants(column), field, instants) for column, field in zip(columns, fields, strict=True)
+        ]
         constants = [pa.repeat(value, rows.count) for value in values.values()]
-        stored = [_whole_variants(column) for column in columns]
         yield pa.RecordBatch.from_arrays([*stored, *constants], names=[*names, *values])
 
 
@@ -62,3 +69,20 @@ def _whole_variants(column: pa.Array) -> pa.Array:
     """Put variants together that the file stores in parts."""
     is_shredded = is_variant_group(column.type) and not is_whole_variant(column.type)
     return read_variants(column) if is_shredded else column
+
+
+def _with_zone(column: pa.Array, field: FileField, instants: Collection[int]) -> pa.Array:
+    """Return a column whose times of 96 bits, which are instants, have the zone that Arrow leaves out."""
+    kind = _type_with_zone(field, instants) if any(leaf in instants for leaf in field.leaves) else column.type
+    return column.cast(kind)
+
+
+def _type_with_zone(field: FileField, instants: Collection[int]) -> pa.DataType:
+    children = [_type_with_zone(child, instants) for child in field.children]
+    if at.is_struct(field.type):
+        return pa.struct([f.with_type(kind) for f, kind in zip(field.type, children, strict=True)])
+    if at.is_map(field.type):
+        return pa.map_(field.type.key_field.with_type(children[0]), field.type.item_field.with_type(children[1]))
+    if children:
+        return pa.list_(field.type.value_field.with_type(children[0]))
+    return pa.timestamp("us", "UTC") if field.leaves.start in instants else field.type

@@ -75,9 +75,13 @@ def test_an_evolved_table_gets_files_of_its_newest_spec(where, spark_lake, spark
 
 def test_orc_and_avro_files(where, spark_lake, spark, tmp_path):
     folder = folder_of(spark, tmp_path / "orc", "orc", ("region",))
-    t = spark_lake.create_table("db.t", COLUMNS, ["bucket(2, id)"])
+    local = COLUMNS.replace("ts timestamp", "ts timestamp_ntz")  # what ORC calls timestamp has no zone
+    t = spark_lake.create_table("db.t", local, ["bucket(2, id)"])
     t.ingest(folder).execute()
     assert rows_in(t.to_spark()) == rows_in(spark.read.schema(COLUMNS).orc(folder))
+    instants = spark_lake.create_table("db.instants", COLUMNS)
+    with unchanged(instants), pytest.raises(UserError, match=r"orc: Cannot store timestamp\[ns\] in column 'ts'"):
+        instants.ingest(folder).execute()
     schema = {"type": "record", "name": "r", "fields": [{"name": "id", "type": "int"}]}
     with (tmp_path / "some.avro").open("wb") as file:
         fastavro.writer(file, schema, [{"id": i} for i in range(1000, 6000)], sync_interval=500)
@@ -100,11 +104,28 @@ def test_files_may_differ_in_columns_and_types(where, lake, tmp_path):
         pa.table({"price": [2.25], "id": pa.array([2], pa.uint32())}),
         pa.table({"id": pa.array([3])}),
     )
+    (tmp_path / "src").mkdir()
     for number, rows in enumerate(tables):
-        pq.write_table(rows, tmp_path / f"{number}.parquet")
+        pq.write_table(rows, tmp_path / "src" / f"{number}.parquet")
     t = lake.create_table("db.t", "id bigint, price double")
-    t.ingest(tmp_path).execute()
+    t.ingest(tmp_path / "src").execute()
     assert sorted_rows(t) == [{"id": 1, "price": 1.5}, {"id": 2, "price": 2.25}, {"id": 3, "price": None}]
+
+
+def test_times_of_96_bits_are_instants(lake, tmp_path):
+    at = dt.datetime(2026, 1, 31, 10)
+    kind = pa.struct([("of", pa.list_(pa.timestamp("us"))), ("by", pa.map_(pa.string(), pa.timestamp("us")))])
+    rows = pa.table({"id": [1], "at": [at], "inside": pa.array([{"of": [at], "by": [("k", at)]}], kind)})
+    pq.write_table(rows, tmp_path / "old.parquet", use_deprecated_int96_timestamps=True)
+    t = lake.create_table(
+        "db.t", "id int, at timestamp, inside struct<of: array<timestamp>, by: map<string, timestamp>>"
+    )
+    t.ingest([tmp_path / "old.parquet"]).execute()
+    instant = at.replace(tzinfo=dt.UTC)
+    assert t.to_arrow().to_pylist() == [{"id": 1, "at": instant, "inside": {"of": [instant], "by": [("k", instant)]}}]
+    pq.write_table(rows, tmp_path / "new.parquet")
+    with unchanged(t), pytest.raises(UserError, match=r"new.parquet: Cannot store timestamp\[us\] in column 'at'"):
+        t.ingest([tmp_path / "new.parquet"]).execute()
 
 
 def test_field_ids_of_another_table_are_not_followed(lake, tmp_path):
@@ -129,11 +150,11 @@ def test_field_ids_of_another_table_are_not_followed(lake, tmp_path):
 )
 def test_folders_give_values_of_the_columns_type(lake, tmp_path, kind, text, value):
     t = lake.create_table("db.t", f"id bigint, p {kind}")
-    folder = tmp_path / f"P={text}"
-    folder.mkdir()
+    folder = tmp_path / "src" / f"P={text}"
+    folder.mkdir(parents=True)
     pq.write_table(pa.table({"id": [1, 2]}), folder / "x.parquet")
-    assert "with p from the names of folders" in t.ingest(tmp_path).explain()
-    t.ingest(tmp_path).execute()
+    assert "with p from the names of folders" in t.ingest(tmp_path / "src").explain()
+    t.ingest(tmp_path / "src").execute()
     t.ingest([folder / "x.parquet"]).execute()  # the folder counts for single files too
     t.ingest(folder).execute()
     assert t.to_arrow()["p"].to_pylist() == [value] * 6
@@ -174,7 +195,7 @@ def test_sources_that_cannot_be_read_are_one_error(table, tmp_path):
     (tmp_path / "delta" / "_delta_log" / "0.json").write_text("{}")
     twice = [tmp_path / "two" / "x.parquet"] * 2
     for source, message in (
-        (tmp_path / "two", "the folders give values to no column, and to region"),
+        (tmp_path / "two", "the folders give values to region, and to no column"),
         (tmp_path / "empty", "Found no data files to ingest"),
         (tmp_path / "delta", "it is a Delta table"),
         (twice, "named twice"),

@@ -58,14 +58,16 @@ def test_a_folder_that_is_taken_over_becomes_the_place_of_the_table(spark_lake, 
     folder = Path(folder_of(spark, tmp_path / "src", file_format, *by))
     files = {*folder.rglob(f"*.{file_format}")}
     t = spark_lake.migrate_folder(folder, "db.s", file_format=file_format)
-    assert t.context.metadata.location == folder.as_uri()
+    assert t.context.metadata.location.removeprefix("file://") == str(folder)
     assert rows_in(t.to_spark()) == Counter(ROWS) and t.verify().is_sound
     t.delete().where("id % 2 = 0").execute()
     t.rewrite_data_files().option("rewrite-all", True).execute()
     t.expire_snapshots().retain_last(1).older_than(1 << 42).execute()
     assert not {*folder.rglob(f"*.{file_format}")} & files
     assert rows_in(t.refresh().to_spark()) == Counter(row for row in ROWS if row[0] % 2)
-    assert all(path.startswith(folder.as_uri()) for path in t.inspect.files()["file_path"].to_pylist())
+    assert all(
+        path.removeprefix("file://").startswith(str(folder)) for path in t.inspect.files()["file_path"].to_pylist()
+    )
     assert t.verify().is_sound
 
 

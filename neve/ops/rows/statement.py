@@ -172,7 +172,7 @@ class RowStatement(StageableVerb[ChangePlan, R]):
             read, whole = split_fully_matching(read, predicate.expression, context.metadata)
         statement = change if where is None else f"{change} WHERE {where}"
         plan = self._build_change_plan(context, statement, read, whole, predicate.expression, reads_itself)
-        expected = estimate_rows(read.predicate, context.metadata, read.snapshot_id)
+        expected = estimate_rows(predicate.expression, context.metadata, read.snapshot_id)
         return replace(plan, judge=Judge.of(predicate, read), expected=expected)
 
     def _build_change_plan(

@@ -68,6 +68,12 @@ class ParquetData:
         return int(self.file.metadata.num_rows)
 
     @property
+    def instants_without_zone(self) -> frozenset[int]:
+        """The leaves that hold times of 96 bits: instants, for which Arrow returns times without a zone."""
+        schema = self.file.metadata.schema
+        return frozenset(leaf for leaf in range(self.leaf_count) if schema.column(leaf).physical_type == "INT96")
+
+    @property
     def row_group_count(self) -> int:
         """The number of row groups."""
         return int(self.file.metadata.num_row_groups)

@@ -142,7 +142,7 @@ def test_an_unknown_end_is_told(lake, tmp_path: Path, monkeypatch):
 
     def losing(session: Session) -> None:
         commit(session)
-        monkeypatch.setattr(SqlCatalogMixin, "_current_location", unreachable)
+        monkeypatch.setattr(EmbeddedCatalog, "_current_location", unreachable)
         raise OperationalError("COMMIT", {}, Exception("the line was cut"))
 
     def unreachable(*args: Any, **named: Any) -> None:
