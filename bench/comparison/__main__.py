@@ -27,7 +27,8 @@ def run(folder: Path, scale: float, keys: list[str], jobs: list[str], rounds: in
     peers = [Peer.start(key, folder, scale) for key in keys]
     for peer in peers:
         print_line(f"{peer.name}: {peer.warm_up(jobs) or 'warm'}")
-    for job in [job for job in jobs for _ in range(1 if job in MEASURED_ONCE else rounds)]:
+    turns = [job for job in jobs for _ in range(1 if job in MEASURED_ONCE else rounds)]
+    for job in turns:
         for peer in peers:
             if peer.can_do(job):
                 peer.measure(job, peers[0].answers.get(job))
