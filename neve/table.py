@@ -223,7 +223,7 @@ class Table:
         to columns. `file_format` is the format of all files; without it, files ending in `.orc` and `.avro` have that
         format, and all others are Parquet files. The files stay as they are, and do not belong to the table.
         """
-        return Ingest(self.context, source if isinstance(source, str | Path) else tuple(source), file_format)
+        return Ingest(self.context, source, file_format)
 
     def update(self) -> Update:
         """Change rows: `.set(column, expression)`, `.where(condition)`, then `.plan()`, `.explain()` or `.execute()`.
@@ -299,10 +299,10 @@ class Table:
         """
         return CopyTable(self.context, location, name=name)
 
-    def relocate(self, location: str) -> RelocateTable:
+    def relocate(self, location: str | Path) -> RelocateTable:
         """Move the table with its history to another folder: `.plan()` or `.execute()`.
 
-        The table keeps its name and its id. The files at the old place stay until you delete them.
+        The table keeps its name and its id. The files at the former location stay until you delete them.
         """
         return RelocateTable(self.context, location)
 

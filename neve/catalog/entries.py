@@ -27,7 +27,7 @@ from neve.catalog.tables import list_tables
 from neve.errors import NeveError, TableError
 from neve.io.files import read_file, write_new_file
 from neve.io.parallel import map_in_threads
-from neve.io.paths import is_inside, local_path, location_from_property, real_path
+from neve.io.paths import is_inside, local_path, location_from_property, real_folder, real_path
 from neve.model.metadata import TableMetadata, to_neve_metadata
 from neve.model.properties import properties_of
 
@@ -75,6 +75,15 @@ def folders_of(metadata: TableMetadata, metadata_location: str) -> tuple[str, ..
     return tuple(dict.fromkeys((location, metadata_location.rpartition("/")[0], *others)))
 
 
+def find_overlap(metadata: TableMetadata, metadata_location: str, folder: str) -> str | None:
+    """Return the folder of a table that contains, equals or lies in another folder; None if none does."""
+    other = real_folder(folder)
+    for own in map(real_folder, folders_of(metadata, metadata_location)):
+        if f"{own}/".startswith(f"{other}/") or f"{other}/".startswith(f"{own}/"):
+            return own
+    return None
+
+
 def list_other_entries(catalog: NeveCatalog, table: Table, paths: Iterable[str] = ()) -> list[CatalogEntry]:
     """Return every entry except the one of the table: of its catalog, and of lakes that contain it or left a note.
 
@@ -86,17 +95,17 @@ def list_other_entries(catalog: NeveCatalog, table: Table, paths: Iterable[str] 
         own = (*".".join(own[:-1]).split("."), own[-1])  # as the database has it
     else:
         in_lakes = [entry for entry in in_lakes if entry.identifier != own]  # a server of that lake
-    return [entry for entry in _list_entries(catalog) if (entry.name, entry.identifier) != (name, own)] + in_lakes
+    return [entry for entry in list_entries(catalog) if (entry.name, entry.identifier) != (name, own)] + in_lakes
 
 
 def find_entry(catalog: NeveCatalog, entry: CatalogEntry) -> str | None:
     """Return where the metadata of an entry of this catalog is now; None if that is not known."""
-    listed = _list_entries(catalog) if isinstance(catalog, SqlCatalogMixin) else []
+    listed = list_entries(catalog) if isinstance(catalog, SqlCatalogMixin) else []
     own = (each for each in listed if (each.name, each.identifier) == (entry.name, entry.identifier))
     return next((each.metadata_location for each in own), None)
 
 
-def _list_entries(catalog: NeveCatalog) -> list[CatalogEntry]:
+def list_entries(catalog: NeveCatalog) -> list[CatalogEntry]:
     """Return every entry of a catalog, and of other catalogs in its database."""
     if not isinstance(catalog, SqlCatalogMixin):
         return [CatalogEntry(".".join(identifier), identifier) for identifier in list_tables(catalog)]
@@ -111,7 +120,7 @@ def select_metadata_in_use(catalog: NeveCatalog, table: Table, locations: Collec
     """
     folder = local_path(table.metadata_location.rpartition("/")[0])
     notes = [] if folder is None else map(str, Path(folder).glob(f"{_NOTE_PREFIX}*"))
-    entries = [*_list_entries(catalog), *_list_lakes(catalog, table, notes)]
+    entries = [*list_entries(catalog), *_list_lakes(catalog, table, notes)]
     current = [entry.metadata_location for entry in entries if entry.metadata_location is not None]
     unknown = [entry for entry in entries if entry.metadata_location is None]
     if len(unknown) > _MAX_LOADED:

@@ -74,8 +74,8 @@ class SqlCatalogMixin(NeveCatalog, IcebergSqlCatalog):
         if base_location is not None and base is None:
             base = read_metadata(self._load_file_io(EMPTY_DICT, base_location), base_location)
         check_requirements(requirements, base, identifier)
-        if base is not None and base.format_version >= 4 and base.location != table.metadata.location:
-            # The new files name others relative to the location that the writer knows.
+        if base is not None and base.location != table.metadata.location:
+            # The new manifests were made of those at the former location, where nothing may be tomorrow.
             raise RequirementFailed(f"Table {'.'.join(identifier)} was moved to {base.location}.")
         staged = stage_updates(base, base_location, updates)
         if staged.metadata is base:  # the updates changed nothing, so that there is nothing to write

@@ -143,9 +143,11 @@ class _Commit:
     attempts: int = 0
     may_have_landed: bool = False
     written_files: WrittenFiles = field(init=False)
+    first_location: str = field(init=False)  # where the table was when files were written for this commit
 
     def __post_init__(self) -> None:
         self.written_files = WrittenFiles(self.environment.snapshot_id())
+        self.first_location = self.table.metadata.location
 
     def run(self) -> Outcome:
         """Run attempts until the outcome is decided."""
@@ -205,6 +207,9 @@ class _Commit:
     def run_attempt(self, base: CommitBase) -> Outcome | NotSwapped:
         """Run one attempt; returns its outcome, or `NotSwapped` if it provably did not land."""
         self.attempts += 1
+        if self.files_of_this_commit and base.metadata.location != self.first_location:
+            message = f"The table was moved to {base.metadata.location} while files were written for it."
+            raise CommitRefused(Conflict(Check.CONCURRENT_UPDATE, message))
         requirements, updates = self.change_metadata(base.metadata) if self.change_metadata else ((), ())
         base = replace(base, metadata=apply_updates(base.metadata, updates)) if updates else base
         action = with_specs(self.action, base.specs)

@@ -79,20 +79,26 @@ def plan_ingestion(
 
 
 def _texts_of_folder(folder: str, root: str | None, schema: Schema) -> dict[str, str]:
-    """Return the texts of the `name=text` folders right above a file, by the names of the table's columns.
+    """Return the texts of the `name=text` folders above a file, by the names of the table's columns.
 
-    Below the root, a name that is no column is an error. Above it, it may have nothing to do with the table.
+    Below the root, a name that is no column is an error. Above it, names may have nothing to do with the table, so only
+    folders right above the file or the root count, and only those that name a column.
     """
     columns = {f.name.lower(): f.name for f in schema.fields}
+    above = folder if root is None else root
+    below = [] if root is None else [each for each in folder[len(root) :].split("/") if "=" in each]
+    outside = [*takewhile(lambda each: "=" in each, reversed(above.split("/")))]
     texts: dict[str, str] = {}
-    at = len(folder)
-    for segment in takewhile(lambda each: "=" in each, reversed(folder.split("/"))):
-        at -= len(segment) + 1
+    for segment in [*below, *outside]:
         name, text = split_segment(segment)
-        if name.lower() in columns:
-            texts.setdefault(columns[name.lower()], text)
-        elif root is not None and at >= len(root):
-            raise UnknownName("column", name, columns.values(), f"the table, which folder {folder} names")
+        if name.lower() not in columns:
+            if segment in below:
+                raise UnknownName("column", name, columns.values(), f"the table, which folder {folder} names")
+            continue
+        column = columns[name.lower()]
+        if column in texts:
+            raise UserError(f"Folder {folder} gives two values to column {column!r}: {texts[column]!r} and {text!r}.")
+        texts[column] = text
     return texts
 
 

@@ -157,14 +157,19 @@ def plan_added_files(
 
 
 def visible_files(listing: pa.Table, root: str) -> pa.Table:
-    """Return the files below a folder without those that are hidden; the folder of a Delta table is an error."""
+    """Return the files below a folder without those that are hidden; a Delta or Iceberg table is an error."""
     paths = listing["path"].combine_chunks()
     if pc.any(pc.starts_with(paths, f"{root}/{LOG_FOLDER}/")).as_py():
         raise UserError(
-            f"Cannot add the files in {root}: it is a Delta table, and has files of earlier versions too. Make a "
+            f"Cannot take the files in {root}: it is a Delta table, and has files of earlier versions too. Make a "
             "table of it with lake.snapshot_delta(folder, name), or append its rows."
         )
     relative = pc.utf8_slice_codeunits(paths, len(root))
+    if pc.any(pc.match_substring_regex(relative, r"/metadata/[^/]+\.metadata\.json$")).as_py():
+        raise UserError(
+            f"Cannot take the files in {root}: it is an Iceberg table, and has files of earlier snapshots too. Append "
+            "its rows instead."
+        )
     return listing.filter(pc.invert(pc.match_substring_regex(relative, _HIDDEN_SEGMENT)))
 
 
@@ -182,9 +187,17 @@ def _partition_names(folder: str, root: str | None, count: int) -> dict[str, str
 
 
 def split_segment(segment: str) -> tuple[str, str]:
-    """Return the name and the text of a folder `name=text`, as Spark decodes them: each %XX is one character."""
+    """Return the name and the text of a folder `name=text`."""
     name, _, text = segment.partition("=")
-    return unquote(name, "latin-1"), unquote(text, "latin-1")
+    return _unescape(name), _unescape(text)
+
+
+def _unescape(text: str) -> str:
+    """Decode each %XX: to a character, as Spark writes it, or several to one, as Arrow and pandas write UTF-8."""
+    try:
+        return unquote(text, "utf-8", errors="strict")
+    except UnicodeDecodeError:
+        return unquote(text, "latin-1")
 
 
 def _wanted_values(partition_filter: Mapping[str, str], fields: FolderFields) -> dict[int, Any]:
@@ -200,7 +213,7 @@ def file_formats(paths: pa.Array, file_format: str | None) -> pa.Array:
     """Return the formats of files: the given one, or what their names end with; Parquet files may have any name."""
     if file_format is not None:
         if file_format.upper() not in FILE_FORMATS:
-            raise UserError(f"Cannot add files of format {file_format!r}. The formats are parquet, orc and avro.")
+            raise UserError(f"Cannot read files of format {file_format!r}. The formats are parquet, orc and avro.")
         return pa.repeat(file_format.upper(), len(paths))
     ends = [pc.ends_with(paths, end, ignore_case=True) for end in (".orc", ".avro")]
     return pc.if_else(ends[0], "ORC", pc.if_else(ends[1], "AVRO", "PARQUET"))

@@ -6,7 +6,7 @@ shown, and decides what is cheaper, but never which rows are changed.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from math import prod
 
@@ -16,7 +16,8 @@ from neve.display.format import plural
 from neve.model.metadata import TableMetadata
 from neve.predicate.normalize import normalize_and_bind
 
-_DISTINCT_VALUES = "ndv"  # the property of a statistics blob that has the count
+DISTINCT_VALUES = "ndv"  # the property of a statistics blob that has the count
+_MAX_GROWTH = 2  # of a table since its statistics, which older ones say nothing about
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,21 +33,26 @@ class RowEstimate:
 
 
 def count_distinct_values(metadata: TableMetadata) -> dict[int, int]:
-    """Return the number of distinct values of columns by field id, each from the newest statistics that have it."""
+    """Return the number of distinct values of columns by field id, each from the newest statistics that have it.
+
+    Statistics of a snapshot with far fewer rows, or of one that has expired, do not count.
+    """
     counts: dict[int, int] = {}
+    rows = _count_rows(metadata, metadata.current_snapshot_id)
     blobs = (blob for file in metadata.statistics for blob in file.blob_metadata)
     for blob in sorted(blobs, key=lambda blob: blob.sequence_number):
-        text = (blob.properties or {}).get(_DISTINCT_VALUES, "")
-        if len(blob.fields) == 1 and text.isdecimal() and int(text):
+        text, rows_then = (blob.properties or {}).get(DISTINCT_VALUES, ""), _count_rows(metadata, blob.snapshot_id)
+        is_recent = rows is not None and rows_then is not None and rows <= _MAX_GROWTH * rows_then
+        if is_recent and len(blob.fields) == 1 and text.isdecimal() and int(text):
             counts[blob.fields[0]] = int(text)
     return counts
 
 
 def estimate_rows(condition: BooleanExpression, metadata: TableMetadata, snapshot_id: int | None) -> RowEstimate | None:
     """Estimate how many rows of a snapshot match a condition; None if the statistics do not say."""
-    counts, used = count_distinct_values(metadata), dict[int, int]()
-    share = _share(normalize_and_bind(condition, metadata.schema()), counts, used) if counts else None
-    return None if share is None else _estimate(share, used, metadata, snapshot_id)
+    counts = count_distinct_values(metadata)
+    found = _share(normalize_and_bind(condition, metadata.schema()), counts) if counts else None
+    return None if found is None else _estimate(*found, metadata, snapshot_id)
 
 
 def estimate_rows_with_keys(
@@ -62,27 +68,34 @@ def estimate_rows_with_keys(
 def _estimate(
     share: float, used: Mapping[int, int], metadata: TableMetadata, snapshot_id: int | None
 ) -> RowEstimate | None:
+    rows = _count_rows(metadata, snapshot_id)
+    names = {metadata.schema().find_column_name(field_id) or str(field_id): count for field_id, count in used.items()}
+    return None if rows is None else RowEstimate(round(rows * share), names)
+
+
+def _count_rows(metadata: TableMetadata, snapshot_id: int | None) -> int | None:
     snapshot = None if snapshot_id is None else metadata.snapshot_by_id(snapshot_id)
     summary = {} if snapshot is None or snapshot.summary is None else snapshot.summary.additional_properties
     total = summary.get("total-records", "")
-    names = {metadata.schema().find_column_name(field_id) or str(field_id): count for field_id, count in used.items()}
-    return RowEstimate(round(int(total) * share), names) if total.isdecimal() else None
+    return int(total) if total.isdecimal() else None
 
 
-def _share(condition: BooleanExpression, counts: Mapping[int, int], used: dict[int, int]) -> float | None:
-    """Return the share of rows that match, and remember the columns by which it is known."""
+def _share(condition: BooleanExpression, counts: Mapping[int, int]) -> tuple[float, dict[int, int]] | None:
+    """Return the share of rows that match, with the columns and counts by which it is known."""
     match condition:
         case And():
-            parts = [_share(each, counts, used) for each in (condition.left, condition.right)]
-            known = [part for part in parts if part is not None]
-            return prod(known) if known else None
+            known = [found for each in (condition.left, condition.right) if (found := _share(each, counts)) is not None]
+            return (prod(share for share, _ in known), _united(known)) if known else None
         case Or():
-            left, right = (_share(each, counts, used) for each in (condition.left, condition.right))
-            return None if left is None or right is None else min(left + right, 1.0)
+            both = [found for each in (condition.left, condition.right) if (found := _share(each, counts)) is not None]
+            return (min(sum(share for share, _ in both), 1.0), _united(both)) if len(both) == 2 else None
         case BoundEqualTo(term=BoundReference(field=column)) if column.field_id in counts:
-            used[column.field_id] = counts[column.field_id]
-            return 1 / counts[column.field_id]
+            return 1 / counts[column.field_id], {column.field_id: counts[column.field_id]}
         case BoundIn(term=BoundReference(field=column)) if column.field_id in counts:
-            used[column.field_id] = counts[column.field_id]
-            return min(len(condition.literals) / counts[column.field_id], 1.0)
+            share = min(len(condition.literals) / counts[column.field_id], 1.0)
+            return share, {column.field_id: counts[column.field_id]}
     return None
+
+
+def _united(parts: Iterable[tuple[float, dict[int, int]]]) -> dict[int, int]:
+    return {field_id: count for _, used in parts for field_id, count in used.items()}

@@ -6,11 +6,12 @@ in the driver, and holds one batch of a file at a time.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyarrow import types as at
 from pyiceberg.io import FileIO
 
@@ -21,7 +22,7 @@ from neve.run.read.formats import DataFile, open_file
 from neve.run.read.parquet import ParquetData
 from neve.run.read.variants import is_variant_group, is_whole_variant, read_variants
 from neve.run.write.patch import FILE_TASK_COLUMN
-from neve.run.write.store_assignment import assign_rows, check_assignable
+from neve.run.write.store_assignment import assign_column, assign_rows, check_assignable
 from neve.run.write.target import WriteTarget
 
 
@@ -44,25 +45,39 @@ class ForeignRows:
         values = {n.removeprefix(FOLDER_VALUE): task[n][0] for n in task.column_names if n.startswith(FOLDER_VALUE)}
         with open_file(io, path, file_format, size, None) as data:
             try:
-                for rows in _named_batches(data, part, values):
+                for rows in self._named_batches(data, part, values):
                     check_assignable(rows.schema, self.target.schema)
                     yield assign_rows(rows, self.target.file_schema, self.target.arrow_schema)
             except UserError as e:
                 raise UserError(f"Cannot store the rows of {path}: {e}") from e
 
+    def _named_batches(self, data: DataFile, part: tuple[int, int], values: dict[str, Any]) -> Iterator[pa.RecordBatch]:
+        """Yield the columns of a file by their names, and beside them those whose values its folders give."""
+        fields = data.fields
+        names = [field.name for field in fields]
+        leaves = [leaf for field in fields for leaf in field.leaves]
+        instants = data.instants_without_zone if isinstance(data, ParquetData) else frozenset()
+        for rows, columns in data.batches(leaves, part):
+            stored = [
+                _with_zone(_whole_variants(each), field, instants) for each, field in zip(columns, fields, strict=True)
+            ]
+            given = {name: pa.repeat(value, rows.count) for name, value in values.items()}
+            for name, column in zip(names, stored, strict=True):
+                self._refuse_other_values(name, column, given)
+            kept = {name: column for name, column in given.items() if name.lower() not in map(str.lower, names)}
+            yield pa.RecordBatch.from_arrays([*stored, *kept.values()], names=[*names, *kept])
 
-def _named_batches(data: DataFile, part: tuple[int, int], values: dict[str, Any]) -> Iterator[pa.RecordBatch]:
-    """Yield the columns of a file by their names, and beside them those whose values its folders give."""
-    fields = data.fields
-    names = [field.name for field in fields]
-    leaves = [leaf for field in fields for leaf in field.leaves]
-    instants = data.instants_without_zone if isinstance(data, ParquetData) else frozenset()
-    for rows, columns in data.batches(leaves, part):
-        stored = [
-            _with_zone(_whole_variants(column), field, instants) for column, field in zip(columns, fields, strict=True)
-        ]
-        constants = [pa.repeat(value, rows.count) for value in values.values()]
-        yield pa.RecordBatch.from_arrays([*stored, *constants], names=[*names, *values])
+    def _refuse_other_values(self, name: str, column: pa.Array, given: Mapping[str, pa.Array]) -> None:
+        """Reject values of a column that differ from those that the folder gives it."""
+        own = next((own for own in given if own.lower() == name.lower()), None)
+        if own is None:
+            return
+        field = self.target.schema.find_field(own)
+        values, expected = (assign_column(each, field) for each in (column, given[own]))
+        is_same = pc.or_kleene(pc.equal(values, expected), pc.and_(values.is_null(), expected.is_null()))
+        if not pc.all(is_same.fill_null(False)).as_py():
+            shown = given[own][0].as_py()
+            raise UserError(f"Column {name!r} has other values than its folder, which says {shown!r}. Rename one.")
 
 
 def _whole_variants(column: pa.Array) -> pa.Array:

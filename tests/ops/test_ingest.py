@@ -144,6 +144,7 @@ def test_field_ids_of_another_table_are_not_followed(lake, tmp_path):
         ("decimal(5, 2)", "1.5", Decimal("1.50")),
         ("boolean", "true", True),
         ("string", "a%2Fb%3D", "a/b="),
+        ("string", "Z%C3%BCrich", "Zürich"),  # as Arrow and pandas write it
         ("string", "__HIVE_DEFAULT_PARTITION__", None),
         ("timestamp_ntz", "2026-01-31 10%3A00%3A00", dt.datetime(2026, 1, 31, 10)),
     ],
@@ -156,8 +157,20 @@ def test_folders_give_values_of_the_columns_type(lake, tmp_path, kind, text, val
     assert "with p from the names of folders" in t.ingest(tmp_path / "src").explain()
     t.ingest(tmp_path / "src").execute()
     t.ingest([folder / "x.parquet"]).execute()  # the folder counts for single files too
+    t.ingest(folder / "x.parquet").execute()
     t.ingest(folder).execute()
-    assert t.to_arrow()["p"].to_pylist() == [value] * 6
+    (folder / "batch").mkdir()
+    (folder / "x.parquet").rename(folder / "batch" / "x.parquet")
+    t.ingest(tmp_path / "src").execute()
+    assert t.to_arrow()["p"].to_pylist() == [value] * 10
+
+
+def test_a_file_may_store_the_column_of_its_folder(lake, tmp_path):
+    other = lake.create_table("db.other", "id bigint, region string", ["region"])
+    other.append([{"id": 1, "region": "eu"}, {"id": 2, "region": "us"}])
+    t = lake.create_table("db.t", "id bigint, region string")
+    t.ingest(f"{other.context.metadata.location}/data").execute()
+    assert sorted_rows(t) == sorted_rows(other)
 
 
 @pytest.fixture
@@ -173,7 +186,9 @@ def test_what_does_not_fit_is_one_error_and_nothing_is_written(where, table, tmp
         ({"id": [1], "n": [1 << 40]}, "region=eu", r"part-0.parquet: .*'n'"),
         ({"id": [1], "area": [1]}, "region=eu", r"part-0.parquet: Unknown column 'area'"),
         ({"id": [1]}, "region=__HIVE_DEFAULT_PARTITION__", r"part-0.parquet: .*'region'"),
-        ({"id": [1], "region": ["us"]}, "region=eu", r"part-0.parquet: Duplicate column 'region'"),
+        ({"id": [1], "Region": ["us"]}, "region=eu", r"part-0.parquet: Column 'Region' has other values .* says 'eu'"),
+        ({"id": [1]}, "region=eu/region=us", r"gives two values to column 'region': 'eu' and 'us'"),
+        ({"id": [1]}, "aera=eu/batch", r"Unknown column 'aera' in the table"),
         ({"id": [1]}, "aera=eu", r"Unknown column 'aera' in the table, which folder .*aera=eu names"),
         ({"id": [1]}, "n=1.5", r"Folder .*n=1.5: '1.5' is no value of type int, which column 'n' has"),
         ({"id": [1]}, "plain", r"part-0.parquet: Missing column 'region'"),
@@ -194,12 +209,20 @@ def test_sources_that_cannot_be_read_are_one_error(table, tmp_path):
     (tmp_path / "delta" / "_delta_log").mkdir(parents=True)
     (tmp_path / "delta" / "_delta_log" / "0.json").write_text("{}")
     twice = [tmp_path / "two" / "x.parquet"] * 2
+    own = table.context.metadata.location
     for source, message in (
+        (own, "overlaps the table's own folder"),
+        (f"{own}/data", "overlaps the table's own folder"),
+        ([tmp_path / "two"], "two: there is no such file"),
+        ("nothing/*", "Patterns are not expanded"),
+        (None, "Cannot ingest None: give the path of a folder"),
+        ([b"x"], "give the path of a folder"),
+        ([""], "give the path of a folder"),
         (tmp_path / "two", "the folders give values to region, and to no column"),
         (tmp_path / "empty", "Found no data files to ingest"),
         (tmp_path / "delta", "it is a Delta table"),
         (twice, "named twice"),
-        ([tmp_path / "nowhere.parquet"], "nowhere.parquet"),
+        ([tmp_path / "nowhere.parquet"], "nowhere.parquet: there is no such file"),
     ):
         with unchanged(table), pytest.raises(neve.NeveError, match=message):
             table.ingest(source).execute()

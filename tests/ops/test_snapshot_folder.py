@@ -75,11 +75,25 @@ def test_a_folder_that_cannot_be_taken_over_is_as_before(spark_lake, spark, tmp_
     folder = Path(folder_of(spark, tmp_path / "src", "parquet", "region"))
     (folder / "region=eu" / "odd").mkdir()
     (folder / "region=eu" / "odd" / "x.parquet").write_bytes(b"PAR1 no footer PAR1")
-    before = sorted(path for path in folder.rglob("*") if path.is_file())
+    before = sorted(folder.rglob("*"))
     with pytest.raises(neve.NeveError):
         spark_lake.migrate_folder(folder, "db.s")
     assert "db.s" not in spark_lake.tables()
-    assert sorted(path for path in folder.rglob("*") if path.is_file()) == before
+    assert sorted(folder.rglob("*")) == before
+
+
+def test_a_folder_that_another_table_uses_is_not_taken_over(spark_lake, spark, tmp_path):
+    folder = folder_of(spark, tmp_path / "src", "parquet", "region")
+    spark_lake.snapshot_folder(folder, "db.tried")
+    with pytest.raises(UserError, match=r"Cannot take over .*src: table db\.tried is in it, or references its files"):
+        spark_lake.migrate_folder(folder, "db.s")
+    spark_lake.drop_table("db.tried")
+    t = spark_lake.migrate_folder(folder, "db.s", properties={"format-version": "4"})
+    assert t.scan().count() == len(ROWS) and t.verify().is_sound
+    with pytest.raises(UserError, match=r"table db\.s is in it"):
+        spark_lake.migrate_folder(folder, "db.again")
+    with pytest.raises(UserError, match="it is an Iceberg table"):
+        spark_lake.table("db.s").add_files(folder).execute()
 
 
 def test_call_snapshot_counts_the_files(spark_lake, spark, tmp_path):

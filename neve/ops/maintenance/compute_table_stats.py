@@ -32,11 +32,11 @@ from neve.ops.context import TableContext
 from neve.ops.metadata.statistics_files import add_statistics_file, statistics_path
 from neve.ops.scan import Scan, is_exact_in_spark
 from neve.ops.verb import Execution, Verb
+from neve.plan.row_estimate import DISTINCT_VALUES
 from neve.predicate.column_names import find_column
 from neve.run.column_sketches import sketch_columns
 from neve.run.spark.column_sketches import sketch_columns_on_spark
 
-_DISTINCT_VALUES = "ndv"  # the property of a blob that names the estimate
 _LOCAL_BYTES = 64 << 20  # of data files that this process reads; Spark reads more
 
 
@@ -147,7 +147,7 @@ def _encode_sketches(sketches: Mapping[int, ThetaSketch], snapshot: Snapshot) ->
     """Return a Puffin file with the sketches of some columns, by field id, and the descriptions of its blobs."""
     blobs, payloads = [], []
     for field_id, sketch in sketches.items():
-        about = {_DISTINCT_VALUES: str(_rounded(sketch))}
+        about = {DISTINCT_VALUES: str(_rounded(sketch))}
         number = snapshot.sequence_number or 0
         blobs.append(Blob(BLOB_TYPE, (field_id,), snapshot.snapshot_id, number, 0, 0, "zstd", about))
         payloads.append(bytes(pa.compress(sketch.to_bytes(), codec="zstd", asbytes=True)))

@@ -23,22 +23,23 @@ Writes: the files of the copy, its newest metadata file last. If the copy fails,
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Self
+from pathlib import Path
+from typing import ClassVar, Self
 from uuid import NAMESPACE_URL, uuid5
 
 import pyarrow as pa
 
 from neve.catalog import load_table, register_table
-from neve.catalog.entries import folders_of, leave_note
+from neve.catalog.entries import find_overlap, leave_note
 from neve.catalog.tables import absolute_location, identifier_of
 from neve.display.format import plural
 from neve.display.html import ExplainMixin, SummaryMixin
 from neve.errors import CommitUnknown, UnknownName, UserError
 from neve.io.files import delete_files, file_size, is_part_file
 from neve.io.listing import list_files
-from neve.io.paths import PrefixChange, canonical_path, canonical_path_all, real_folder, scheme_of
+from neve.io.paths import PrefixChange, canonical_path, canonical_path_all, scheme_of
 from neve.ops.context import TableContext
 from neve.ops.maintenance.rewrite_table_path import PathWriter, SourceAndTarget, as_they_are, check_prefix
 from neve.ops.maintenance.table_path_plan import TablePathPlan, plan_table_path
@@ -57,14 +58,15 @@ class CopyPlan(ExplainMixin):
 
     paths: TablePathPlan
     present: Mapping[str, int] = field(default_factory=dict, repr=False)  # sizes at the target, by canonical path
-    then: str = "leave the catalog as it is"
+    stale: tuple[str, ...] = ()  # files at the target that are no longer needed
+    catalog_change: str = "leave the catalog as it is"
 
     def explain(self) -> str:
         """Describe the plan in words."""
         lines = [self.paths.explain()]
         if self.present:
             lines.append(f"keep what is complete of {plural(len(self.present), 'file')} of an interrupted copy")
-        return "\n".join([*lines, self.then])
+        return "\n".join([*lines, self.catalog_change])
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,9 +96,11 @@ class CopyResult(SummaryMixin):
 class TableCopy(Verb[CopyPlan, CopyResult]):
     """What copies of a table have in common: the files of the copy, complete with its metadata."""
 
-    location: str = ""
+    location: str | Path = ""
     skips_present: bool = True
     uses_spark: bool | None = None  # None: decided by the number of files and by the session
+
+    verb: ClassVar[str]  # what errors call it: "Cannot <verb> table db.t"
 
     def skip_present(self, yes: bool = True) -> Self:
         """Keep files of an interrupted copy that have the right size, or copy them again."""
@@ -107,23 +111,38 @@ class TableCopy(Verb[CopyPlan, CopyResult]):
         return replace(self, uses_spark=yes)
 
     def _check(self) -> None:
-        if not isinstance(self.location, str) or not self.location.strip():
+        if not isinstance(self.location, str | Path) or not str(self.location).strip():
             raise UserError(f"The location of the copy is {self.location!r}. Give the location of a folder.")
-        check_prefix("location of the copy", absolute_location(self.location))
+        check_prefix("location of the copy", absolute_location(str(self.location)))
 
     def _plan(self, context: TableContext) -> CopyPlan:
-        target = absolute_location(self.location).rstrip("/")
+        target = absolute_location(str(self.location)).rstrip("/")
         target = target if scheme_of(target) else f"file://{target}"
         self._refuse_overlap(context, target)
         change = PrefixChange(context.metadata.location.rstrip("/"), target)
         paths = plan_table_path(context, change, target)
-        return CopyPlan(paths, _files_at_target(context, paths))
+        present, others = _files_at_target(context, paths)
+        stale = [path for path in others if path in self._written_paths()]
+        if others := [path for path in others if path not in stale]:
+            named = ", ".join(others[:_MAX_NAMED]) + (", …" if len(others) > _MAX_NAMED else "")
+            raise UserError(
+                f"Cannot {self.verb} table {context.name} to {target}: the folder holds "
+                f"{plural(len(others), 'other file')}: {named}. Give an empty folder."
+            )
+        return CopyPlan(paths, present, tuple(stale))
 
-    def _write_copy(
-        self, context: TableContext, plan: CopyPlan, execution: Execution, identity: str | None
-    ) -> tuple[CopyResult, list[str]]:
+    def _written_paths(self) -> Collection[str]:
+        """Return what earlier attempts of this execution have written, as canonical paths."""
+        return ()
+
+    def _identity(self, context: TableContext, target: str) -> str:
+        """Return the table id of the copy."""
+        return str(context.metadata.table_uuid)
+
+    def _write_copy(self, context: TableContext, plan: CopyPlan, execution: Execution) -> tuple[CopyResult, list[str]]:
         """Write the files of the copy; return where it is, and what was written. A failed copy leaves nothing."""
         change = plan.paths.change
+        identity = self._identity(context, change.target)
         writer = PathWriter(context.io, plan.paths, change.apply, identity, skips_equal_files=True)
         with writer.removed_on_failure():
             with execution.phase("rewrite"):
@@ -135,6 +154,7 @@ class TableCopy(Verb[CopyPlan, CopyResult]):
                 copied = self._copy(context, copies, writer)
             with execution.phase("commit"):
                 writer.write_versions()
+        delete_files(context.io, plan.stale)
         location = writer.result().metadata_location
         result = CopyResult(
             location,
@@ -147,13 +167,12 @@ class TableCopy(Verb[CopyPlan, CopyResult]):
         return result, writer.written
 
     def _refuse_overlap(self, context: TableContext, target: str) -> None:
-        real = real_folder(target)
-        for folder in map(real_folder, folders_of(context.metadata, context.iceberg.metadata_location)):
-            if f"{folder}/".startswith(f"{real}/") or f"{real}/".startswith(f"{folder}/"):
-                raise UserError(
-                    f"Cannot copy table {context.name} to {target}: it overlaps the table's own folder {folder}. Give "
-                    "a folder outside of it."
-                )
+        folder = find_overlap(context.metadata, context.iceberg.metadata_location, target)
+        if folder is not None:
+            raise UserError(
+                f"Cannot {self.verb} table {context.name} to {target}: it overlaps the table's own folder {folder}. "
+                "Give a folder outside of it."
+            )
 
     def _copies(self, context: TableContext, plan: CopyPlan, pairs: Sequence[SourceAndTarget]) -> list[FileCopy]:
         """Return the files to copy: without those that are there already, with the same size."""
@@ -180,7 +199,7 @@ class CopyTable(TableCopy):
 
     name: str | None = None  # of the copy in the catalog
 
-    title = "copy of the table"
+    title, verb = "copy of the table", "copy"
 
     def _check(self) -> None:
         super()._check()
@@ -191,14 +210,18 @@ class CopyTable(TableCopy):
         if self.name is not None:
             _refuse_taken_name(context, self.name)
         plan = super()._plan(context)
-        return plan if self.name is None else replace(plan, then=f"register the copy as {self.name}")
+        return plan if self.name is None else replace(plan, catalog_change=f"register the copy as {self.name}")
 
     def _write(self, context: TableContext, plan: CopyPlan, execution: Execution) -> CopyResult:
-        identity = None if self.name is None else _new_identity(context, plan.paths.change.target)
-        result, written = self._write_copy(context, plan, execution, identity)
+        result, written = self._write_copy(context, plan, execution)
         if self.name is not None:
             self._register(context, self.name, result.metadata_location, written)
         return replace(result, name=self.name)
+
+    def _identity(self, context: TableContext, target: str) -> str:
+        if self.name is None:
+            return super()._identity(context, target)
+        return str(uuid5(NAMESPACE_URL, f"{context.metadata.table_uuid} {canonical_path(target)}"))
 
     def _register(self, context: TableContext, name: str, metadata_location: str, written: Sequence[str]) -> None:
         """Add the copy to the catalog. If it is not known whether that succeeded, the files stay."""
@@ -224,24 +247,14 @@ def _refuse_taken_name(context: TableContext, name: str) -> None:
     raise UserError(f"Cannot copy table {context.name} to {name}: a table of that name exists. Choose another name.")
 
 
-def _new_identity(context: TableContext, location: str) -> str:
-    return str(uuid5(NAMESPACE_URL, f"{context.metadata.table_uuid} {canonical_path(location)}"))
-
-
-def _files_at_target(context: TableContext, plan: TablePathPlan) -> dict[str, int]:
-    """Return the sizes of the files of an interrupted copy; any other file is an error."""
+def _files_at_target(context: TableContext, plan: TablePathPlan) -> tuple[dict[str, int], list[str]]:
+    """Return the sizes of the files that are at the target already, and those of them that the copy does not have."""
     listed = list_files(context.io, plan.change.target)
     sizes = dict(zip(canonical_path_all(listed["path"]).to_pylist(), listed["size"].to_pylist(), strict=True))
     sizes = {path: size for path, size in sizes.items() if not is_part_file(path)}
     if not sizes:
-        return {}
+        return {}, []
     own = [*(v.path for v in plan.versions), *plan.lists, *(m.file for m in plan.manifests)]
     own += plan.deletes["path"].to_pylist() + plan.other_files["path"].to_pylist()
     targets = set(canonical_path_all(plan.change.apply_all(pa.array(own, pa.string()))).to_pylist())
-    if others := sorted(sizes.keys() - targets):
-        named = ", ".join(others[:_MAX_NAMED]) + (", …" if len(others) > _MAX_NAMED else "")
-        raise UserError(
-            f"Cannot copy table {context.name} to {plan.change.target}: the folder holds "
-            f"{plural(len(others), 'other file')}: {named}. Give an empty folder."
-        )
-    return sizes
+    return sizes, sorted(sizes.keys() - targets)

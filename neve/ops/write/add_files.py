@@ -194,8 +194,8 @@ def list_source(context: TableContext, source: str | Path | Sequence[str | Path]
     if isinstance(source, str | Path):
         root = _full_path(source, location)
         listing = list_files(context.io, root, follows_links=True).sort_by("path")
-        own_metadata = pc.starts_with(listing["path"], f"{context.iceberg.metadata_location.rpartition('/')[0]}/")
-        return listing.filter(pc.invert(own_metadata)), root
+        # A table that is made in the folder has one file so far.
+        return listing.filter(pc.not_equal(listing["path"], context.iceberg.metadata_location)), root
     paths = [_full_path(path, location) for path in source]
     if repeated := [path for path, count in Counter(paths).items() if count > 1]:
         raise _repeated_files_error(repeated, "they are named twice", "Name each file once.")
@@ -229,7 +229,7 @@ def _files_in_table(base: CommitBase, files: EntryTable) -> list[str]:
 def _repeated_files_error(files: Sequence[str], why: str, advice: str) -> UserError:
     more = f" and {len(files) - _SHOWN_FILES} more" if len(files) > _SHOWN_FILES else ""
     return UserError(
-        f"Cannot add files twice, as {why}: {', '.join(files[:_SHOWN_FILES])}{more}. Their rows would count twice. "
+        f"Cannot take files twice, as {why}: {', '.join(files[:_SHOWN_FILES])}{more}. Their rows would count twice. "
         f"{advice}"
     )
 

@@ -23,15 +23,17 @@ Writes: data files under the current default spec, one manifest for them.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import pyarrow as pa
 
+from neve.catalog.entries import find_overlap
 from neve.commit.actions import Append
 from neve.commit.summary import refuse_reserved_properties
-from neve.errors import UserError
+from neve.errors import NeveError, UserError
 from neve.io.files import file_size
 from neve.io.parallel import map_in_threads, reader_count
 from neve.io.paths import refuse_unreadable
@@ -61,10 +63,17 @@ class Ingest(StageableVerb[IngestPlan, WriteResult]):
 
     def _check(self) -> None:
         refuse_reserved_properties(self.properties)
+        files = [self.source] if isinstance(self.source, str | Path) else self.source
+        if not isinstance(files, list | tuple) or not all(isinstance(each, str | Path) and str(each) for each in files):
+            raise UserError(f"Cannot ingest {self.source!r}: give the path of a folder, or a list of paths of files.")
 
     def _plan(self, context: TableContext) -> IngestPlan:
         self._destination(context).head(context)  # an unknown branch is an error before any file is read
-        listing, root = list_source(context, self.source)
+        source = [self.source] if isinstance(self.source, str | Path) and os.path.isfile(self.source) else self.source
+        listing, root = list_source(context, source)
+        own = None if root is None else find_overlap(context.metadata, context.iceberg.metadata_location, root)
+        if own is not None:
+            raise UserError(f"Cannot ingest {root}: it overlaps the table's own folder {own}, with rows that it has.")
         plan = plan_ingestion(
             listing if root is not None else _with_sizes(listing, context),
             context.metadata.schema(),
@@ -74,7 +83,8 @@ class Ingest(StageableVerb[IngestPlan, WriteResult]):
             zone=parse_time_zone(context.time_zone()),
         )
         if not plan.files.num_rows:
-            raise UserError(f"Found no data files to ingest in {self.source}.")
+            hint = " Patterns are not expanded: give the folder, or a list of files." if "*" in str(self.source) else ""
+            raise UserError(f"Found no data files to ingest in {self.source}.{hint}")
         refuse_unreadable(plan.files["file_path"], context.metadata.location)
         return plan
 
@@ -94,5 +104,12 @@ class Ingest(StageableVerb[IngestPlan, WriteResult]):
 def _with_sizes(listing: pa.Table, context: TableContext) -> pa.Table:
     """Return files that were named one by one with their sizes."""
     paths = listing["path"].to_pylist()
-    sizes = map_in_threads(lambda path: file_size(context.io, path), paths, reader_count(context.io, paths, 0))
+
+    def size(path: str) -> int:
+        try:
+            return file_size(context.io, path)
+        except (NeveError, TypeError) as e:  # PyArrow has no size for a folder
+            raise UserError(f"Cannot ingest {path}: there is no such file.") from e
+
+    sizes = map_in_threads(size, paths, reader_count(context.io, paths, 0))
     return listing.set_column(listing.schema.get_field_index("size"), "size", pa.array(sizes, pa.int64()))

@@ -24,18 +24,22 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
 from urllib.parse import unquote, urlsplit
 
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
+from pyiceberg.exceptions import NoSuchTableError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 
-from neve.errors import CommitUnknown, UserError
+from neve.catalog.entries import find_overlap, list_entries
+from neve.commit.neighbours import Place
+from neve.errors import CommitUnknown, NeveError, UserError
 from neve.io.files import delete_files
-from neve.io.paths import scheme_of
+from neve.io.paths import is_inside, local_path, scheme_of
+from neve.model.properties import properties_of
 from neve.ops.context import LakeContext, TableContext
 from neve.ops.metadata.create_table import columns_of, create_table
 from neve.ops.metadata.drop_table import drop_table
@@ -64,6 +68,8 @@ def snapshot_folder(
     if file_format.upper() not in FILE_FORMATS:
         raise UserError(f"Cannot make a table of files of format {file_format!r}. Give parquet, orc or avro.")
     folder = str(source) if scheme_of(str(source)) else os.path.abspath(source)
+    if takes_over:
+        _refuse_users_of(lake, folder)
     try:
         with quiet_errors():
             rows = lake.spark().read.format(file_format).option("mergeSchema", "true").load(folder)
@@ -75,7 +81,7 @@ def snapshot_folder(
         lake,
         source_table,
         name,
-        location=folder if takes_over else location,
+        location=_with_scheme(folder) if takes_over else location,
         properties=properties,
         parallelism=parallelism,
         takes_over=takes_over,
@@ -121,8 +127,32 @@ def dropped_without_files(created: TableContext) -> Iterator[None]:
         raise  # the files may have been added
     except BaseException:
         drop_table(created.catalog, created.iceberg.name())
-        delete_files(created.io, [created.iceberg.metadata_location])  # it may be in the folder, which Spark reads
+        path = created.iceberg.metadata_location
+        delete_files(created.io, [path])  # it may be in the folder, which Spark reads
+        if (local := local_path(path)) is not None:
+            with suppress(OSError):  # there are others in the folder
+                os.rmdir(os.path.dirname(local))
         raise
+
+
+def _refuse_users_of(lake: LakeContext, folder: str) -> None:
+    """Reject a folder that another table is in, or whose files one references: what one deletes, the other loses."""
+    for entry in list_entries(lake.catalog):
+        try:
+            place = Place.of(entry.load(lake.catalog), entry.name)
+        except (NeveError, NoSuchTableError):
+            continue  # it cannot be known what it references
+        overlap = find_overlap(place.metadata, place.metadata_location, folder)
+        shares_files = not properties_of(place.metadata.properties).gc_enabled  # as those of `snapshot_folder` do
+        if overlap is not None or (shares_files and any(is_inside(path, folder) for path in place.paths_in_use())):
+            raise UserError(
+                f"Cannot take over {folder}: table {place.name} is in it, or references its files. Drop that table "
+                "first, or make a table of the folder with snapshot_folder(folder, name), which deletes none."
+            )
+
+
+def _with_scheme(folder: str) -> str:
+    return folder if scheme_of(folder) else f"file://{folder}"
 
 
 def _reason(error: Exception) -> str:

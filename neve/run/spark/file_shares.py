@@ -41,7 +41,7 @@ class FileShares:
         rows = parts.num_rows
         columns = {
             _TASK: pa.array(number, pa.int32()),
-            "place": pa.array(np.arange(rows), pa.int64()),
+            "number": pa.array(np.arange(rows), pa.int64()),
             GROUP_COLUMN: pa.array(np.full(rows, group_id), pa.int32()),
             POSITION_COLUMN: pa.array(np.full(rows, -1), pa.int64()),
             CLAUSE_COLUMN: pa.array(np.full(rows, -1), pa.int32()),
@@ -63,4 +63,4 @@ class FileShares:
     def spread(self, spark: SparkSession) -> DataFrame:
         """Return what each task gets, as the partitions of a DataFrame."""
         spread = spark.createDataFrame(self.table).repartitionById(max(self.count, 1), F.col(_TASK).cast("int"))
-        return spread.sortWithinPartitions("place").select(*_COLUMNS)
+        return spread.sortWithinPartitions("number").select(*_COLUMNS)

@@ -86,8 +86,8 @@ class ForeignRowsJob:
     def _shares(self) -> FileShares:
         """Share out the files to tasks: as few as the target size allows, and enough to keep every core busy."""
         parts = split_large_files(self.files)
-        few = max(self._threads, -(-self._bytes // self.target.target_file_size))
-        return FileShares.of(parts, min(group_count(self.files["file_size_in_bytes"].to_numpy()), few))
+        useful = max(self._threads, -(-self._bytes // self.target.target_file_size))
+        return FileShares.of(parts, min(group_count(self.files["file_size_in_bytes"].to_numpy()), useful))
 
     def _write_sorted(self) -> pa.Table:
         rows, target = ForeignRows(self.target), self.target

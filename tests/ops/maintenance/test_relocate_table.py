@@ -68,24 +68,36 @@ def test_what_is_written_during_the_copy_moves_too(lake, tmp_path: Path, version
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_a_writer_that_began_before_the_move_lands_after_it(lake, tmp_path: Path, version: int, monkeypatch):
-    """Its data files are at the old place; its metadata must still lead to them."""
+def test_a_writer_that_began_before_the_move_leaves_nothing_at_the_former_location(
+    lake, tmp_path: Path, version: int, monkeypatch
+):
+    """An append is rejected, since its rows may be readable once; statements and changes of metadata run again."""
     t, writer = evolved(lake, version), lake.table("db.t")
-    before, swap, moves = ids_of(t), SqlCatalogMixin.swap, [t]
+    before, swap, moves, targets = ids_of(t), SqlCatalogMixin.swap, [t], iter("abc")
 
     def after_the_move(*args: Any, **named: Any) -> Any:
         if moves:
-            moves.pop().relocate(str(tmp_path / "new")).execute()
+            moves.pop().relocate(tmp_path / next(targets)).execute()
         return swap(*args, **named)
 
     monkeypatch.setattr(SqlCatalogMixin, "swap", after_the_move)
-    writer.append(rows([80]))
+    with pytest.raises(CommitConflict, match=r"The table was moved to .*/a while files were written"):
+        writer.append(rows([80]))
+    shutil.rmtree(tmp_path / "lake" / "db" / "t")
     moved = lake.table("db.t")
-    assert moved.context.metadata.location == f"file://{tmp_path / 'new'}"
-    assert ids_of(moved) == [*before, 80] and moved.verify().is_sound
+    assert ids_of(moved) == before and moved.verify().is_sound
+    moves.append(lake.table("db.t"))
+    assert moved.update().set("region", "'x'").where("id = 2").execute().reruns == 1
+    shutil.rmtree(tmp_path / "a")
+    moves.append(lake.table("db.t"))
+    moved.refresh().rewrite_manifests().execute()
+    shutil.rmtree(tmp_path / "b")
+    left = lake.table("db.t")
+    assert left.context.metadata.location == f"file://{tmp_path / 'c'}"
+    assert ids_of(left) == before and ids_of(left, "region = 'x'") == [2] and left.verify().is_sound
 
 
-def test_a_table_that_is_always_changed_stays_and_the_next_move_goes_on(lake, tmp_path: Path, monkeypatch):
+def test_a_table_that_is_always_changed_stays_and_can_be_moved_later(lake, tmp_path: Path, monkeypatch):
     t, other = evolved(lake, 2).set_properties(**{"neve.commit.reruns": "1"}), lake.table("db.t")
     copy = RelocateTable._write_copy
 
@@ -98,9 +110,41 @@ def test_a_table_that_is_always_changed_stays_and_the_next_move_goes_on(lake, tm
     with pytest.raises(CommitConflict, match="Another writer changed the table while it was copied"):
         t.relocate(str(tmp_path / "new")).execute()
     assert t.refresh().context.metadata.location.endswith("/lake/db/t") and t.verify().is_sound
+    assert not files_below(tmp_path / "new")
     monkeypatch.undo()
-    assert t.relocate(str(tmp_path / "new")).execute().files_present > 0
+    t.relocate(str(tmp_path / "new")).execute()
     assert ids_of(lake.table("db.t")).count(70) == 2
+
+
+@pytest.mark.parametrize("meanwhile", ["the log of metadata forgets", "snapshots expire", "the table is dropped"])
+def test_what_the_first_attempt_copied_in_vain_is_deleted(lake, tmp_path: Path, monkeypatch, meanwhile: str):
+    t = evolved(lake, 2).set_properties(**{"write.metadata.previous-versions-max": "3"})
+    for number in range(4):
+        t.set_properties(number=str(number))
+    other, copy, races = lake.table("db.t"), RelocateTable._write_copy, [1]
+
+    def with_a_writer(*args: Any, **named: Any) -> Any:
+        copied = copy(*args, **named)
+        if races:
+            races.pop()
+            if meanwhile == "the table is dropped":
+                lake.drop_table("db.t")
+                return copied
+            other.append(rows([70]))
+            if meanwhile == "snapshots expire":
+                other.refresh().expire_snapshots().older_than(1 << 50).retain_last(1).execute()
+        return copied
+
+    monkeypatch.setattr(RelocateTable, "_write_copy", with_a_writer)
+    if meanwhile == "the table is dropped":
+        with pytest.raises(NeveError, match=r"db\.t"):
+            t.relocate(tmp_path / "new").execute()
+        assert not files_below(tmp_path / "new")
+        return
+    t.relocate(tmp_path / "new").execute()
+    moved = lake.table("db.t")
+    assert 70 in ids_of(moved) and moved.verify().is_sound
+    assert not moved.remove_orphan_files().older_than(1 << 50).allow_young().plan().orphans.num_rows
 
 
 def test_a_failed_copy_leaves_nothing(lake, tmp_path: Path, monkeypatch):
@@ -137,7 +181,7 @@ def test_a_lost_answer_is_looked_up(lake, tmp_path: Path, monkeypatch, has_lande
     assert lake.table("db.t").verify().is_sound
 
 
-def test_an_unknown_end_is_told(lake, tmp_path: Path, monkeypatch):
+def test_an_unknown_end_is_an_error_of_its_own(lake, tmp_path: Path, monkeypatch):
     t, commit = evolved(lake, 2), Session.commit
 
     def losing(session: Session) -> None:
@@ -149,13 +193,13 @@ def test_an_unknown_end_is_told(lake, tmp_path: Path, monkeypatch):
         raise OperationalError("SELECT", {}, Exception("no answer"))
 
     monkeypatch.setattr(Session, "commit", losing)
-    with pytest.raises(CommitUnknown, match=r"whether table db.t was moved .* All files are in both places"):
+    with pytest.raises(CommitUnknown, match=r"whether table db.t was moved .* All files are at both locations"):
         t.relocate(str(tmp_path / "new")).execute()
     monkeypatch.undo()
     assert lake.table("db.t").verify().is_sound
 
 
-def test_a_catalog_that_chooses_metadata_files_is_told_before_anything_is_copied(tmp_path: Path):
+def test_a_catalog_that_chooses_metadata_files_is_an_error_before_anything_is_copied(tmp_path: Path):
     with rest_server(EmbeddedCatalog(tmp_path / "lake")) as server:
         catalog = load_catalog("rest", type="rest", uri=server.uri, warehouse=str(tmp_path))
         t = evolved(neve.connect(catalog=catalog), 2)
@@ -165,7 +209,7 @@ def test_a_catalog_that_chooses_metadata_files_is_told_before_anything_is_copied
 
 
 @pytest.mark.parametrize("location", ["", "   "])
-def test_places_that_cannot_be_meant(lake, location: str):
+def test_locations_that_cannot_be_meant(lake, location: str):
     t = evolved(lake, 2)
     with unchanged(t), pytest.raises(UserError, match="Give the location of a folder"):
         t.relocate(location).execute()
