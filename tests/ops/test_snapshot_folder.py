@@ -88,6 +88,11 @@ def test_a_folder_that_another_table_uses_is_not_taken_over(spark_lake, spark, t
     with pytest.raises(UserError, match=r"Cannot take over .*src: table db\.tried is in it, or references its files"):
         spark_lake.migrate_folder(folder, "db.s")
     spark_lake.drop_table("db.tried")
+    added = spark_lake.create_table("db.added", COLUMNS, ["region"])
+    added.add_files(folder).execute()
+    with pytest.raises(UserError, match=r"table db\.added is in it, or references its files"):
+        spark_lake.migrate_folder(folder, "db.s")
+    spark_lake.drop_table("db.added")
     t = spark_lake.migrate_folder(folder, "db.s", properties={"format-version": "4"})
     assert t.scan().count() == len(ROWS) and t.verify().is_sound
     with pytest.raises(UserError, match=r"table db\.s is in it"):

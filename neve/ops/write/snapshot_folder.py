@@ -29,6 +29,8 @@ from dataclasses import replace
 from pathlib import Path, PurePosixPath
 from urllib.parse import unquote, urlsplit
 
+import pyarrow as pa
+import pyarrow.compute as pc
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyiceberg.exceptions import NoSuchTableError
 from pyspark.errors import PySparkException
@@ -38,8 +40,7 @@ from neve.catalog.entries import find_overlap, list_entries
 from neve.commit.neighbours import Place
 from neve.errors import CommitUnknown, NeveError, UserError
 from neve.io.files import delete_files
-from neve.io.paths import is_inside, local_path, scheme_of
-from neve.model.properties import properties_of
+from neve.io.paths import is_inside_all, local_path, scheme_of
 from neve.ops.context import LakeContext, TableContext
 from neve.ops.metadata.create_table import columns_of, create_table
 from neve.ops.metadata.drop_table import drop_table
@@ -142,9 +143,8 @@ def _refuse_users_of(lake: LakeContext, folder: str) -> None:
             place = Place.of(entry.load(lake.catalog), entry.name)
         except (NeveError, NoSuchTableError):
             continue  # it cannot be known what it references
-        overlap = find_overlap(place.metadata, place.metadata_location, folder)
-        shares_files = not properties_of(place.metadata.properties).gc_enabled  # as those of `snapshot_folder` do
-        if overlap is not None or (shares_files and any(is_inside(path, folder) for path in place.paths_in_use())):
+        is_in_folder = find_overlap(place.metadata, place.metadata_location, folder) is not None
+        if is_in_folder or pc.any(is_inside_all(pa.array(place.paths_in_use(), pa.string()), [folder])).as_py():
             raise UserError(
                 f"Cannot take over {folder}: table {place.name} is in it, or references its files. Drop that table "
                 "first, or make a table of the folder with snapshot_folder(folder, name), which deletes none."
