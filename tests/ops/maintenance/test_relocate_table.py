@@ -14,7 +14,7 @@ from sqlalchemy.orm import Session
 import neve
 from neve.catalog.sql import EmbeddedCatalog, SqlCatalogMixin
 from neve.errors import CommitConflict, CommitUnknown, NeveError, TableError, UnsupportedFeature, UserError
-from neve.ops.maintenance import rewrite_table_path
+from neve.ops.maintenance import relocate_table, rewrite_table_path
 from neve.ops.maintenance.relocate_table import RelocateTable
 from tests.support.copied_tables import evolved, files_below, history, rows
 from tests.support.servers import rest_server
@@ -159,6 +159,22 @@ def test_a_failed_copy_leaves_nothing(lake, tmp_path: Path, monkeypatch):
     with unchanged(t), pytest.raises(NeveError, match="full"):
         t.relocate(str(tmp_path / "new")).execute()
     assert not files_below(tmp_path / "new")
+
+
+@pytest.mark.parametrize("version", [2, 4])
+def test_a_killed_move_is_continued(lake, tmp_path: Path, monkeypatch, version: int):
+    """As after a kill: every file is copied, nothing is cleaned up, and the catalog was not asked yet."""
+    t = evolved(lake, version)
+    want = history(t)
+    monkeypatch.setattr(relocate_table, "delete_files", lambda *_: {})
+    monkeypatch.setattr(SqlCatalogMixin, "point_to", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+    with unchanged(t), pytest.raises(KeyboardInterrupt):
+        t.relocate(tmp_path / "new").execute()
+    monkeypatch.undo()
+    result = t.relocate(tmp_path / "new").execute()
+    assert (result.files_copied, result.files_present > 0) == (0, True)
+    shutil.rmtree(tmp_path / "lake" / "db" / "t")
+    assert history(lake.table("db.t")) == want and lake.table("db.t").verify().is_sound
 
 
 @pytest.mark.parametrize("has_landed", [True, False])
