@@ -6,6 +6,7 @@ import struct
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import pyarrow.parquet as pq
 import pytest
 from pyiceberg.schema import Schema
@@ -25,6 +26,8 @@ SCHEMA = Schema(
     NestedField(6, "place", StructType(NestedField(8, "at", GeometryType()))),
     NestedField(7, "path", ListType(9, GeometryType(), element_required=False)),
 )
+
+SCHEMA_OF_SHAPES = Schema(NestedField(1, "id", LongType()), NestedField(2, "shape", GeometryType()))
 
 
 def point(*at: float, kind: int = 1) -> bytes:
@@ -62,6 +65,27 @@ def test_rows_are_written_changed_and_compacted(tmp_path: Path, version: int):
     t.rewrite_data_files().option("rewrite-all", True).execute()
     assert read(t) == ROWS and t.verify().is_sound
     assert lake.table("db.t").schema == t.schema
+
+
+@on_versions(3, 4)
+@pytest.mark.parametrize("verb", ["add_files", "ingest"])
+def test_duckdb_reads_what_became_of_the_shapes_it_wrote(tmp_path: Path, version: int, verb: str):
+    duck, path = duckdb.connect(), tmp_path / "src" / "shapes.parquet"
+    path.parent.mkdir()
+    shape = "('POINT(' || i || ' ' || 2 * i || ')')::GEOMETRY"
+    duck.execute(f"CREATE TABLE shapes AS SELECT i::BIGINT AS id, {shape} AS shape FROM range(5) t(i)")
+    duck.execute("INSERT INTO shapes VALUES (99, NULL)")
+    duck.execute(f"COPY shapes TO '{path}' (FORMAT parquet)")
+    t = neve.connect(tmp_path / "lake").create_table("db.t", SCHEMA_OF_SHAPES, format_version=version)
+    getattr(t, verb)(path.parent).execute()
+    t.delete().where("id = 3").mode("merge-on-read").execute()
+    t.update().set("id", "id + 100").where("id = 1").mode("copy-on-write").execute()
+    t.rewrite_data_files().option("rewrite-all", True).execute()
+    duck.execute("DELETE FROM shapes WHERE id = 3; UPDATE shapes SET id = id + 100 WHERE id = 1")
+    files = [str(local(each)) for each in t.refresh().inspect.files()["file_path"].to_pylist()]
+    found = duck.execute("SELECT id, shape::VARCHAR, typeof(shape) LIKE 'GEOMETRY%' FROM read_parquet(?)", [files])
+    expected = duck.cursor().execute("SELECT id, shape::VARCHAR, true FROM shapes").fetchall()
+    assert sorted(found.fetchall()) == sorted(expected) and t.verify().is_sound
 
 
 def test_spark_has_them_as_binary(spark_lake: neve.Lake, spark: Any):
