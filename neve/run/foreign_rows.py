@@ -88,8 +88,8 @@ def _whole_variants(column: pa.Array) -> pa.Array:
 
 def _with_zone(column: pa.Array, field: FileField, instants: Collection[int]) -> pa.Array:
     """Return a column whose times of 96 bits, which are instants, have the zone that Arrow leaves out."""
-    kind = _type_with_zone(field, instants) if any(leaf in instants for leaf in field.leaves) else column.type
-    return column.cast(kind)
+    has_instants = any(leaf in instants for leaf in field.leaves)
+    return column.cast(_type_with_zone(field, instants)) if has_instants else column
 
 
 def _type_with_zone(field: FileField, instants: Collection[int]) -> pa.DataType:

@@ -18,6 +18,7 @@ import pytest
 import neve
 from neve import Table, UserError
 from neve.run.spark import foreign_rows
+from neve.run.spark.file_shares import FileShares
 from neve.run.spark.writing_job import LocalLimits
 from tests.ops.test_add_files import COLUMNS, ROWS, folder_of, rows_in, small_folder
 from tests.support.tables import ids_of, paths_of, sorted_rows, unchanged
@@ -91,11 +92,14 @@ def test_orc_and_avro_files(where, spark_lake, spark, tmp_path):
 
 def test_a_large_file_is_read_in_parts(where, lake, tmp_path, monkeypatch):
     monkeypatch.setattr(foreign_rows, "_EXCHANGE_SPLIT_BYTES", 4096)
+    share_out, counts = FileShares.of, []
+    monkeypatch.setattr(FileShares, "of", lambda *args: counts.append(args[1]) or share_out(*args))
     rows = pa.table({"id": range(20_000), "n": [i % 5 for i in range(20_000)]})
     pq.write_table(rows, tmp_path / "large.parquet", row_group_size=500)
     t = lake.create_table("db.t", "id bigint, n int", ["n"])
     t.ingest([tmp_path / "large.parquet"]).execute()
     assert ids_of(t) == [*range(20_000)]
+    assert counts[0] > 1, "one task for each part"
 
 
 def test_files_may_differ_in_columns_and_types(where, lake, tmp_path):

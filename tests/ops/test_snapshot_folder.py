@@ -92,6 +92,11 @@ def test_a_folder_that_another_table_uses_is_not_taken_over(spark_lake, spark, t
     added.add_files(folder).execute()
     with pytest.raises(UserError, match=r"table db\.added is in it, or references its files"):
         spark_lake.migrate_folder(folder, "db.s")
+    metadata = Path(added.refresh().iceberg.metadata_location.removeprefix("file://"))
+    metadata.rename(metadata.with_suffix(".away"))
+    with pytest.raises(UserError, match=r"table db\.added may reference its files, and cannot be read"):
+        spark_lake.migrate_folder(folder, "db.s")
+    metadata.with_suffix(".away").rename(metadata)
     spark_lake.drop_table("db.added")
     t = spark_lake.migrate_folder(folder, "db.s", properties={"format-version": "4"})
     assert t.scan().count() == len(ROWS) and t.verify().is_sound

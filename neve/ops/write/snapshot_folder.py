@@ -141,8 +141,11 @@ def _refuse_users_of(lake: LakeContext, folder: str) -> None:
     for entry in list_entries(lake.catalog):
         try:
             place = Place.of(entry.load(lake.catalog), entry.name)
-        except (NeveError, NoSuchTableError):
-            continue  # it cannot be known what it references
+        except (NeveError, NoSuchTableError) as e:
+            raise UserError(
+                f"Cannot take over {folder}: table {entry.name} may reference its files, and cannot be read ({e}). Try "
+                "again when it can be, or drop the entry if its table is damaged."
+            ) from e
         is_in_folder = find_overlap(place.metadata, place.metadata_location, folder) is not None
         if is_in_folder or pc.any(is_inside_all(pa.array(place.paths_in_use(), pa.string()), [folder])).as_py():
             raise UserError(

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
@@ -23,6 +24,11 @@ _TASK = "__neve_task"
 _COLUMNS = [POSITION_COLUMN, CLAUSE_COLUMN, FILE_TASK_COLUMN, GROUP_COLUMN]  # what a task gets
 
 
+def part_sizes(parts: pa.Table) -> NDArray[np.int64]:
+    """Return about how many bytes each file, or part of a file, has."""
+    return np.asarray(parts["file_size_in_bytes"].to_numpy() // parts["parts"].to_numpy())
+
+
 @dataclass(frozen=True, eq=False)
 class FileShares:
     """Files, or parts of files, and the task that reads each."""
@@ -33,7 +39,7 @@ class FileShares:
     @classmethod
     def of(cls, parts: pa.Table, count: int, first: int = 0, group_id: int = 0) -> FileShares:
         """Share out files to at most `count` tasks, numbered from `first` on."""
-        sizes = parts["file_size_in_bytes"].to_numpy() // parts["parts"].to_numpy()
+        sizes = part_sizes(parts)
         # The middle of each part decides, as a share of the total size.
         middle = np.cumsum(sizes) - sizes / 2
         share = (middle * count // max(float(sizes.sum()), 1.0)).astype(np.int64)

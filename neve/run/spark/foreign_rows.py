@@ -20,7 +20,7 @@ from neve.run.read.tasks import group_count, split_large_files
 from neve.run.read.types import first_column_rounded_by_spark
 from neve.run.spark.arrow_exchange import Batches, map_in_arrow
 from neve.run.spark.column_exchange import ColumnExchange
-from neve.run.spark.file_shares import FileShares
+from neve.run.spark.file_shares import FileShares, part_sizes
 from neve.run.spark.input_rows import with_spark_types
 from neve.run.spark.session import task_slots
 from neve.run.spark.write import write_dataframe
@@ -63,10 +63,10 @@ class ForeignRowsJob:
         return task_slots(self.running_spark)
 
     def _exchange_rows(self) -> list[TaskOutput]:
-        rows, sizes = ForeignRows(self.target), self.files["file_size_in_bytes"].to_numpy()
+        rows = ForeignRows(self.target)
         exchange = ColumnExchange(self.target, lambda batches, _: rows.batches(batches))
         parts = split_large_files(self.files, _EXCHANGE_SPLIT_BYTES)
-        shares = FileShares.of(parts, group_count(sizes, _EXCHANGE_SPLIT_BYTES))
+        shares = FileShares.of(parts, group_count(part_sizes(parts), _EXCHANGE_SPLIT_BYTES))
         if self._is_local:
             return exchange.run_in_process(shares.inputs(), self._threads, self.running_spark)
         return exchange.run(shares.spread(self.spark()), holds_rows=False)
@@ -87,7 +87,7 @@ class ForeignRowsJob:
         """Share out the files to tasks: as few as the target size allows, and enough to keep every core busy."""
         parts = split_large_files(self.files)
         useful = max(self._threads, -(-self._bytes // self.target.target_file_size))
-        return FileShares.of(parts, min(group_count(self.files["file_size_in_bytes"].to_numpy()), useful))
+        return FileShares.of(parts, min(group_count(part_sizes(parts)), useful))
 
     def _write_sorted(self) -> pa.Table:
         rows, target = ForeignRows(self.target), self.target

@@ -40,7 +40,7 @@ from neve.run.spark.distribution import (
     shuffle_options,
     sort_globally,
 )
-from neve.run.spark.file_shares import GROUP_COLUMN, FileShares
+from neve.run.spark.file_shares import GROUP_COLUMN, FileShares, part_sizes
 from neve.run.spark.read import read_dataframe
 from neve.run.spark.session import task_slots
 from neve.run.spark.store_assignment import assign_dataframe
@@ -269,7 +269,7 @@ def _shares_of_groups(groups: Sequence[FileGroup]) -> FileShares:
 def _shares_of_exchange(groups: Sequence[FileGroup]) -> FileShares:
     """Share out the files of all groups to as many tasks as their bytes are worth."""
     parts = split_large_files(pa.concat_tables([_file_tasks(group) for group in groups]), _EXCHANGE_SPLIT_BYTES)
-    return FileShares.of(parts, group_count(parts["file_size_in_bytes"].to_numpy() // parts["parts"].to_numpy()))
+    return FileShares.of(parts, group_count(part_sizes(parts)))
 
 
 def _file_tasks(group: FileGroup) -> pa.Table:
