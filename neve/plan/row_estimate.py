@@ -6,7 +6,7 @@ shown, and decides what is cheaper, but never which rows are changed.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod
 
@@ -83,19 +83,17 @@ def _count_rows(metadata: TableMetadata, snapshot_id: int | None) -> int | None:
 def _share(condition: BooleanExpression, counts: Mapping[int, int]) -> tuple[float, dict[int, int]] | None:
     """Return the share of rows that match, with the columns and counts by which it is known."""
     match condition:
-        case And():
-            known = [found for each in (condition.left, condition.right) if (found := _share(each, counts)) is not None]
-            return (prod(share for share, _ in known), _united(known)) if known else None
-        case Or():
-            both = [found for each in (condition.left, condition.right) if (found := _share(each, counts)) is not None]
-            return (min(sum(share for share, _ in both), 1.0), _united(both)) if len(both) == 2 else None
+        case And() | Or():
+            parts = (_share(each, counts) for each in (condition.left, condition.right))
+            known = [part for part in parts if part is not None]
+            used = {field_id: count for _, columns in known for field_id, count in columns.items()}
+            shares = [share for share, _ in known]
+            if isinstance(condition, And):
+                return (prod(shares), used) if known else None
+            return (min(sum(shares), 1.0), used) if len(known) == 2 else None
         case BoundEqualTo(term=BoundReference(field=column)) if column.field_id in counts:
             return 1 / counts[column.field_id], {column.field_id: counts[column.field_id]}
         case BoundIn(term=BoundReference(field=column)) if column.field_id in counts:
             share = min(len(condition.literals) / counts[column.field_id], 1.0)
             return share, {column.field_id: counts[column.field_id]}
     return None
-
-
-def _united(parts: Iterable[tuple[float, dict[int, int]]]) -> dict[int, int]:
-    return {field_id: count for _, used in parts for field_id, count in used.items()}
